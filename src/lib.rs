@@ -1,0 +1,2 @@
+//! grantgate
+pub mod api;
