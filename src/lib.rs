@@ -1,2 +1,3 @@
 //! grantgate
 pub mod api;
+pub mod decide;
