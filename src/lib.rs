@@ -1,3 +1,7 @@
-//! grantgate
+//! grantgate puts a person's decision between an AI agent and a change to a Kubernetes cluster.
+
 pub mod api;
+pub mod crds;
 pub mod decide;
+pub mod telemetry;
+pub mod yaml;

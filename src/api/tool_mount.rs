@@ -5,36 +5,83 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tool_server::ToolClass;
+use super::{schema, tool_server::ToolClass};
 
-/// Which tools of one server one agent has, which are preloaded, and which wait for a person.
+/// Gives one agent the tools of one ToolServer: which of them it has, which are preloaded into its context, and which wait for a
+/// person. The three lists are independent.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(group = "grantgate.dev", version = "v1alpha1", kind = "ToolMount", namespaced, shortname = "ggtm", category = "grantgate", status = "ToolMountStatus")]
+#[kube(
+    group = "grantgate.dev",
+    version = "v1alpha1",
+    kind = "ToolMount",
+    namespaced,
+    shortname = "ggtm",
+    category = "grantgate",
+    status = "ToolMountStatus",
+    printcolumn(
+        name = "Agent",
+        type_ = "string",
+        json_path = ".spec.agent",
+        description = "The AgentIdentity that gets the tools"
+    ),
+    printcolumn(
+        name = "Server",
+        type_ = "string",
+        json_path = ".spec.server",
+        description = "The ToolServer that they come from"
+    ),
+    printcolumn(
+        name = "Resolved",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Resolved\")].status",
+        description = "Whether every name in it was found"
+    ),
+    printcolumn(
+        name = "InForce",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"InForce\")].status",
+        description = "Whether every webhook replica works by it"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since it was declared"
+    )
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolMountSpec {
-    /// Name of the AgentIdentity.
+    /// Name of the AgentIdentity that gets the tools.
+    #[schemars(transform = schema::name())]
     pub agent: String,
-    /// Name of the ToolServer in the same namespace.
+    /// Name of the ToolServer, in this namespace, that they come from.
+    #[schemars(transform = schema::name())]
     pub server: String,
-    /// `@all`, `@read-only` or tool names. Absent: `["@all"]`.
+    /// The tools that exist for the agent: `@all`, `@read-only` or names of tools. Absent: `["@all"]`; an empty list means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all", "@read-only"])))]
     pub enable: Option<Vec<String>>,
-    /// Tool names taken away from what `enable` gives.
+    /// Names of tools that are taken away from what `enable` gives. A disabled tool stays disabled, whatever is approved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&[])))]
     pub disable: Vec<String>,
-    /// Tool names, or `@all`, whose schema is put into context at once.
+    /// Names of tools, or `@all`, whose schema is put into the agent's context at once. It changes nothing about what is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all"])))]
     pub preload: Vec<String>,
-    /// `@all`, `@write`, `@destructive` or tool names that wait for a person. Absent: `["@write", "@destructive"]`.
+    /// The tools whose calls wait for a person: `@all`, `@write`, `@destructive` or names of tools. Absent: `["@write", "@destructive"]`;
+    /// an empty list names none. It never loosens what approval policies ask for at admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all", "@write", "@destructive"])))]
     pub approval: Option<Vec<String>>,
-    /// What happens to tools that nothing classifies.
+    /// What happens to tools of which neither this server's entry nor the catalogue says whether they write.
     #[serde(default)]
     pub unannotated: Unannotated,
 }
 
 /// What happens to tools that nothing classifies.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(transform = schema::words())]
 pub enum Unannotated {
     /// They wait for a person.
     #[default]
@@ -47,15 +94,18 @@ pub enum Unannotated {
     Unknown,
 }
 
-/// What applies to each tool.
+/// What applies to each tool. Written by the controller.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolMountStatus {
-    /// `Resolved`, `InForce`, `ContradictoryAnnotations`, `StillAsked`.
+    /// `Resolved`: every name was found. `InForce`: every webhook replica works by it. `ContradictoryAnnotations`: a tool says that it is
+    /// both read-only and destructive. `StillAsked`: a policy asks for what `approval` leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::conditions())]
     pub conditions: Vec<Condition>,
     /// One row per tool of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::keyed("name", 0, 512))]
     pub tools: Vec<MountedTool>,
 }
 
@@ -64,6 +114,7 @@ pub struct ToolMountStatus {
 #[serde(rename_all = "camelCase")]
 pub struct MountedTool {
     /// Name as published by the server.
+    #[schemars(transform = schema::tools(&[]))]
     pub name: String,
     /// Whether the agent may use the tool.
     pub enabled: bool,
@@ -71,11 +122,13 @@ pub struct MountedTool {
     pub preloaded: bool,
     /// Whether a call waits for a person.
     pub needs_approval: bool,
-    /// `Admission`, `Gateway` or `Nowhere`.
+    /// Where a call is stopped: `Admission`, `Gateway` or `Nowhere`.
+    #[schemars(transform = schema::one_of(&["Admission", "Gateway", "Nowhere"]))]
     pub enforced_at: String,
-    /// What the tool can do at worst.
+    /// What the tool can do at worst; absent: nothing says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<ToolClass>,
-    /// The rule that decided.
+    /// The rule that decided whether a call waits.
+    #[schemars(transform = schema::line(512))]
     pub rule: String,
 }

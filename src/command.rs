@@ -1,0 +1,31 @@
+//! One module for each subcommand: arguments and what is done with them.
+
+mod crds;
+
+use std::io::{self, Write};
+
+use clap::Subcommand;
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the CustomResourceDefinitions, or write one file for each.
+    Crds(crds::Arguments),
+}
+
+impl Command {
+    /// Carries the subcommand out.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Crds(arguments) => crds::run(&arguments),
+        }
+    }
+}
+
+/// Writes to standard output. A reader that stops early, such as `head`, is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
