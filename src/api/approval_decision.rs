@@ -20,6 +20,7 @@ use super::{
     namespaced,
     shortname = "ggad",
     category = "grantgate",
+<<<<<<< HEAD
     status = "ApprovalDecisionStatus",
     printcolumn(
         name = "Verdict",
@@ -58,6 +59,9 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since the decision"
     )
+=======
+    status = "ApprovalDecisionStatus"
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::required("approver"))]

@@ -37,6 +37,7 @@ const KUBERNETES_RULES: &[Validation] = &[Validation {
     namespaced,
     shortname = "ggap",
     category = "grantgate",
+<<<<<<< HEAD
     status = "PolicyStatus",
     printcolumn(
         name = "Effect",
@@ -76,6 +77,9 @@ const KUBERNETES_RULES: &[Validation] = &[Validation {
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
+=======
+    status = "PolicyStatus"
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::rules(BODY_RULES), transform = schema::rules(NAMESPACED_RULES))]
@@ -95,6 +99,7 @@ pub struct ApprovalPolicySpec {
     plural = "clusterapprovalpolicies",
     shortname = "ggcap",
     category = "grantgate",
+<<<<<<< HEAD
     status = "PolicyStatus",
     printcolumn(
         name = "Effect",
@@ -134,6 +139,9 @@ pub struct ApprovalPolicySpec {
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
+=======
+    status = "PolicyStatus"
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::rules(BODY_RULES))]
@@ -394,7 +402,10 @@ pub enum ChangeBinding {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
+<<<<<<< HEAD
 #[schemars(transform = schema::words())]
+=======
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum StateBinding {
     /// The uid, the labels and `stateFields`.
     Identity,
@@ -422,7 +433,10 @@ pub struct Volatile {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
+<<<<<<< HEAD
 #[schemars(transform = schema::words())]
+=======
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum VolatileShape {
     /// An RFC 3339 time.
     Timestamp,

@@ -23,6 +23,7 @@ use super::{
     namespaced,
     shortname = "gggr",
     category = "grantgate",
+<<<<<<< HEAD
     status = "GrantStatus",
     printcolumn(
         name = "Phase",
@@ -99,6 +100,9 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was made"
     )
+=======
+    status = "GrantStatus"
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GrantSpec {

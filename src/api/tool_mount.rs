@@ -17,6 +17,7 @@ use super::{schema, tool_server::ToolClass};
     namespaced,
     shortname = "ggtm",
     category = "grantgate",
+<<<<<<< HEAD
     status = "ToolMountStatus",
     printcolumn(
         name = "Agent",
@@ -48,6 +49,9 @@ use super::{schema, tool_server::ToolClass};
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
+=======
+    status = "ToolMountStatus"
+>>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ToolMountSpec {
