@@ -20,7 +20,6 @@ use super::{
     plural = "agentidentities",
     shortname = "ggai",
     category = "grantgate",
-<<<<<<< HEAD
     status = "AgentIdentityStatus",
     printcolumn(
         name = "Surface",
@@ -60,9 +59,6 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
-=======
-    status = "AgentIdentityStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentIdentitySpec {

@@ -20,7 +20,6 @@ use super::{
     namespaced,
     shortname = "ggad",
     category = "grantgate",
-<<<<<<< HEAD
     status = "ApprovalDecisionStatus",
     printcolumn(
         name = "Verdict",
@@ -59,9 +58,6 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since the decision"
     )
-=======
-    status = "ApprovalDecisionStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::required("approver"))]

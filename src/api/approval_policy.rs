@@ -37,7 +37,6 @@ const KUBERNETES_RULES: &[Validation] = &[Validation {
     namespaced,
     shortname = "ggap",
     category = "grantgate",
-<<<<<<< HEAD
     status = "PolicyStatus",
     printcolumn(
         name = "Effect",
@@ -77,9 +76,6 @@ const KUBERNETES_RULES: &[Validation] = &[Validation {
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
-=======
-    status = "PolicyStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::rules(BODY_RULES), transform = schema::rules(NAMESPACED_RULES))]
@@ -99,7 +95,6 @@ pub struct ApprovalPolicySpec {
     plural = "clusterapprovalpolicies",
     shortname = "ggcap",
     category = "grantgate",
-<<<<<<< HEAD
     status = "PolicyStatus",
     printcolumn(
         name = "Effect",
@@ -139,9 +134,6 @@ pub struct ApprovalPolicySpec {
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
-=======
-    status = "PolicyStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::rules(BODY_RULES))]
@@ -402,10 +394,7 @@ pub enum ChangeBinding {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
-<<<<<<< HEAD
 #[schemars(transform = schema::words())]
-=======
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum StateBinding {
     /// The uid, the labels and `stateFields`.
     Identity,
@@ -433,10 +422,7 @@ pub struct Volatile {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
-<<<<<<< HEAD
 #[schemars(transform = schema::words())]
-=======
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum VolatileShape {
     /// An RFC 3339 time.
     Timestamp,

@@ -22,7 +22,6 @@ use super::{
     namespaced,
     shortname = "ggar",
     category = "grantgate",
-<<<<<<< HEAD
     status = "ApprovalRequestStatus",
     printcolumn(
         name = "Phase",
@@ -94,9 +93,6 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since the proposal"
     )
-=======
-    status = "ApprovalRequestStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRequestSpec {

@@ -23,7 +23,6 @@ use super::{
     namespaced,
     shortname = "gggr",
     category = "grantgate",
-<<<<<<< HEAD
     status = "GrantStatus",
     printcolumn(
         name = "Phase",
@@ -100,9 +99,6 @@ use super::{
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was made"
     )
-=======
-    status = "GrantStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GrantSpec {

@@ -47,10 +47,7 @@ pub struct Requester {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
-<<<<<<< HEAD
 #[schemars(transform = schema::words())]
-=======
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum Operation {
     /// A new object.
     #[serde(rename = "CREATE")]

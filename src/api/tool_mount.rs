@@ -17,7 +17,6 @@ use super::{schema, tool_server::ToolClass};
     namespaced,
     shortname = "ggtm",
     category = "grantgate",
-<<<<<<< HEAD
     status = "ToolMountStatus",
     printcolumn(
         name = "Agent",
@@ -49,9 +48,6 @@ use super::{schema, tool_server::ToolClass};
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
-=======
-    status = "ToolMountStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ToolMountSpec {

@@ -17,7 +17,6 @@ use super::{agent_identity::Subject, reference::Operation, schema};
     namespaced,
     shortname = "ggts",
     category = "grantgate",
-<<<<<<< HEAD
     status = "ToolServerStatus",
     printcolumn(
         name = "Catalog",
@@ -43,9 +42,6 @@ use super::{agent_identity::Subject, reference::Operation, schema};
         json_path = ".metadata.creationTimestamp",
         description = "Time since it was declared"
     )
-=======
-    status = "ToolServerStatus"
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ToolServerSpec {
@@ -112,10 +108,7 @@ pub struct Tool {
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
-<<<<<<< HEAD
 #[schemars(transform = schema::words())]
-=======
->>>>>>> 8a1a61a (Serve admission over HTTP/1.1 and TLS: accept loop, bounds, certificates, probes, metrics)
 pub enum ToolClass {
     /// Only reads.
     ReadOnly,
