@@ -1,9 +1,15 @@
 //! Several servers behind one URL: spread, chosen, passed over when down. Two API servers stand in for two replicas.
 
 use http::Method;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
 
 use crate::cluster::faults::Moment;
 use crate::cluster::http::{Tls, send};
+use crate::cluster::wait::{PATIENCE, eventually};
 use crate::cluster::webhookproxy::{Passthrough, WebhookProxy};
 use crate::cluster::{Cluster, Options, Part, shared};
 
@@ -102,4 +108,52 @@ async fn a_front_with_a_foreign_certificate_is_not_trusted() {
     );
     let other = Tls::trusting(&cluster.authority().der()).unwrap();
     assert!(send(&other, Method::GET, &url, &[], "").await.is_err());
+}
+
+#[tokio::test]
+async fn an_api_server_trusts_the_front_and_its_review_is_seen_there() {
+    let cluster = shared().await;
+    let namespace = cluster.namespace("reviewed", &[]).await;
+    let front = WebhookProxy::start(&cluster.authority().server(&[]).unwrap(), &[]);
+    let name = format!("front-{namespace}.example.com");
+    let configuration: ValidatingWebhookConfiguration = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "webhooks": [{
+            "name": name,
+            "clientConfig": {"url": format!("{}/gate", front.url()), "caBundle": ByteString(cluster.authority().pem().into())},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    }))
+    .unwrap();
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin());
+    configurations
+        .create(&PostParams::default(), &configuration)
+        .await
+        .unwrap();
+
+    // No replica stands behind it, so what comes is cut, and the API server must refuse.
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.admin(), &namespace);
+    let map: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"generateName": "a-"}})).unwrap();
+    let refused = async || maps.create(&PostParams::default(), &map).await.err();
+    let error = eventually("the API server calls the front", PATIENCE, refused)
+        .await
+        .unwrap();
+    assert!(error.to_string().contains(&name), "{error}");
+    let seen = front.faults().seen();
+    assert_eq!(
+        (seen[0].method.as_str(), seen[0].path.as_str()),
+        ("POST", "/gate")
+    );
+    let review: Value = serde_json::from_slice(&seen[0].body).unwrap();
+    assert_eq!(review["kind"], "AdmissionReview");
+    assert_eq!(review["request"]["namespace"], namespace);
+    configurations
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
 }
