@@ -3,6 +3,5 @@
 pub mod api;
 pub mod crds;
 pub mod decide;
-pub mod serve;
 pub mod telemetry;
 pub mod yaml;
