@@ -3,5 +3,6 @@
 pub mod api;
 pub mod crds;
 pub mod decide;
+pub mod serve;
 pub mod telemetry;
 pub mod yaml;

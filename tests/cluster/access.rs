@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
+use hyper::body::Bytes;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -141,12 +142,27 @@ impl Cluster {
         method: &str,
         path: &str,
         content_type: &str,
-        body: impl Into<hyper::body::Bytes>,
+        body: impl Into<Bytes>,
     ) -> Answer {
-        let endpoint = self.endpoint(0);
+        self.try_raw(0, user, method, path, content_type, body)
+            .await
+            .unwrap()
+    }
+
+    /// As [`Cluster::raw`], of API server `number`; an error when no answer came.
+    pub async fn try_raw(
+        &self,
+        number: usize,
+        user: &User,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Answer> {
+        let endpoint = self.endpoint(number);
         let tls = match user.certificate() {
-            Some(pair) => Tls::showing(&endpoint.authority_der, pair),
-            None => Tls::trusting(&endpoint.authority_der),
+            Some(pair) => Tls::showing(&endpoint.authority_der, pair)?,
+            None => Tls::trusting(&endpoint.authority_der)?,
         };
         let bearer = user.token().map(|token| format!("Bearer {token}"));
         let mut headers = vec![
@@ -154,10 +170,14 @@ impl Cluster {
             ("accept", "application/json"),
         ];
         headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
-        let url = format!("{}{path}", endpoint.url);
-        send(&tls.unwrap(), method.parse().unwrap(), &url, &headers, body)
-            .await
-            .unwrap()
+        send(
+            &tls,
+            method.parse()?,
+            &format!("{}{path}", endpoint.url),
+            &headers,
+            body,
+        )
+        .await
     }
 
     /// API servers learn rights from a watch; until then they refuse what has been granted.

@@ -211,6 +211,8 @@ impl Plan<'_> {
                 "--audit-log-path={}",
                 audit_log(self.dir, number).display()
             ))
+            // Positions are byte offsets: the file must not be rotated away.
+            .arg("--audit-log-maxsize=2000")
             .args(&self.options.api_server_args)
     }
 

@@ -14,15 +14,20 @@
 )]
 
 pub mod access;
+pub mod apiproxy;
+pub mod audit;
 pub mod control_plane;
+pub mod faults;
 pub mod http;
 pub mod pki;
 pub mod process;
 pub mod programs;
+mod proxy;
 pub mod run_dir;
 pub mod tools;
 pub mod user;
 pub mod wait;
+pub mod webhookproxy;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use ::http::Method;
+
+use super::http::{Tls, send};
 use super::programs::last_lines;
 use super::wait::eventually;
 
@@ -197,6 +200,17 @@ impl Process {
         let what = format!("{} logs {text:?}", self.recipe.name);
         self.wait_for(&what, limit, async |process| process.log().contains(text))
             .await
+    }
+
+    /// Waits until `url` answers with 200, whoever signed its certificate; fails at once when it ends before.
+    pub async fn wait_for_url(&mut self, url: &str, limit: Duration) -> Result<()> {
+        let tls = Tls::trusting_anyone()?;
+        let what = format!("{url} answers 200");
+        let answers = async |_: &Process| {
+            let answer = send(&tls, Method::GET, url, &[], "").await;
+            answer.is_ok_and(|answer| answer.status == 200)
+        };
+        self.wait_for(&what, limit, answers).await
     }
 
     /// Waits until `holds`; fails at once, with the end of the log, when the process ends before.
