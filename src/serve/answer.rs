@@ -19,7 +19,7 @@ pub(super) const BEGINNING: usize = 1024;
 /// More candidates than any real envelope has before its uid.
 const MOST_CUTS: usize = 32;
 
-/// Why the transport answers in the place of the admission logic. Each is `ApprovalUnavailable`.
+/// Why the transport answers in the place of the admission logic.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unavailable {
     /// The bodies in flight leave no room for this one.
@@ -34,11 +34,19 @@ pub(super) enum Unavailable {
 
 impl Unavailable {
     /// The detail word in `details.causes`.
-    pub(super) fn word(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             Self::Busy | Self::Late => "Busy",
             Self::Panicked => "InternalError",
             Self::NotUtf8 => "NotUTF8",
+        }
+    }
+
+    /// The `reason` of the answer: what comes again later is unavailable, what never will is not approvable.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Busy | Self::Late | Self::Panicked => "ApprovalUnavailable",
+            Self::NotUtf8 => "NotApprovable",
         }
     }
 
@@ -62,10 +70,30 @@ impl Unavailable {
         }
     }
 
+    /// A denial: code 403, never one that clients repeat by themselves.
+    fn denial(self, uid: &str) -> String {
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": {
+                "uid": uid,
+                "allowed": false,
+                "status": {
+                    "status": "Failure",
+                    "code": 403,
+                    "reason": self.reason(),
+                    "message": self.words(),
+                    "details": {"causes": [{"reason": self.word(), "message": self.words()}]},
+                },
+            },
+        })
+        .to_string()
+    }
+
     /// The denial, to the review that has `uid`; without one the words under an HTTP status.
     pub(super) fn reply(self, uid: Option<&str>) -> Reply {
         match uid {
-            Some(uid) => review(denial(uid, self.word(), self.words())),
+            Some(uid) => review(self.denial(uid)),
             None => {
                 let status = match self {
                     Self::Busy | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
@@ -108,26 +136,6 @@ pub(super) fn typed(status: StatusCode, media_type: &'static str, text: String) 
 
 fn review(json: String) -> Reply {
     typed(StatusCode::OK, "application/json", json)
-}
-
-/// A denial by the transport: code 403, never one that clients repeat by themselves.
-fn denial(uid: &str, cause: &str, words: &str) -> String {
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": {
-            "uid": uid,
-            "allowed": false,
-            "status": {
-                "status": "Failure",
-                "code": 403,
-                "reason": "ApprovalUnavailable",
-                "message": words,
-                "details": {"causes": [{"reason": cause, "message": words}]},
-            },
-        },
-    })
-    .to_string()
 }
 
 /// The uid of a review of which only the beginning is at hand.
@@ -198,8 +206,7 @@ mod tests {
 
     #[test]
     fn what_the_transport_denies_carries_the_uid_and_no_code_that_is_repeated() {
-        let json: serde_json::Value =
-            serde_json::from_str(&denial(UID, "Busy", Unavailable::Busy.words())).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&Unavailable::Busy.denial(UID)).unwrap();
         assert_eq!(json["response"]["uid"], UID);
         assert_eq!(json["response"]["allowed"], false);
         assert_eq!(json["response"]["status"]["code"], 403);

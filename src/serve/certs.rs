@@ -8,6 +8,8 @@
 //! Only when the bundle that API servers hold (`published`) has it does [`plan`] ask for a leaf from it, and the old
 //! CA goes with the leaf after that one. So at each moment the leaf in use is trusted by every configuration.
 
+mod held;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,11 +19,10 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
+use self::held::{Authority, Leaf, certificates};
 use super::tls::Material;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -298,93 +299,6 @@ pub fn validity(der: &[u8]) -> Result<Validity, CertsError> {
     })
 }
 
-/// The CA that signs.
-struct Authority {
-    der: CertificateDer<'static>,
-    key: KeyPair,
-    validity: Validity,
-}
-
-impl Authority {
-    fn read(contents: &Contents) -> Result<Self, Reason> {
-        if contents.ca_bundle.is_empty() || contents.ca_key.is_empty() {
-            return Err(Reason::Missing);
-        }
-        let der = certificates(&contents.ca_bundle)
-            .into_iter()
-            .next()
-            .ok_or(Reason::Unusable)?;
-        let key = KeyPair::from_pem(&contents.ca_key).map_err(|_| Reason::Unusable)?;
-        let validity = validity(&der).map_err(|_| Reason::Unusable)?;
-        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| Reason::Unusable)?;
-        let own = parsed.public_key().subject_public_key.data.as_ref() == key.public_key_raw();
-        match own && parsed.is_ca() {
-            true => Ok(Self { der, key, validity }),
-            false => Err(Reason::Unusable),
-        }
-    }
-}
-
-/// The leaf that is served.
-struct Leaf {
-    der: CertificateDer<'static>,
-    validity: Validity,
-}
-
-impl Leaf {
-    fn read(contents: &Contents) -> Result<Self, Reason> {
-        if contents.chain.is_empty() || contents.key.is_empty() {
-            return Err(Reason::Missing);
-        }
-        let der = certificates(&contents.chain)
-            .into_iter()
-            .next()
-            .ok_or(Reason::Unusable)?;
-        let validity = validity(&der).map_err(|_| Reason::Unusable)?;
-        let key = KeyPair::from_pem(&contents.key).map_err(|_| Reason::Unusable)?;
-        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| Reason::Unusable)?;
-        match parsed.public_key().subject_public_key.data.as_ref() == key.public_key_raw() {
-            true => Ok(Self { der, validity }),
-            false => Err(Reason::Unusable),
-        }
-    }
-
-    fn covers(&self, names: &Names) -> bool {
-        let Ok((_, parsed)) = X509Certificate::from_der(&self.der) else {
-            return false;
-        };
-        let Ok(Some(carried)) = parsed.subject_alternative_name() else {
-            return false;
-        };
-        let carried = &carried.value.general_names;
-        let dns = |name: &String| {
-            carried
-                .iter()
-                .any(|one| matches!(one, GeneralName::DNSName(dns) if dns == name))
-        };
-        let ip = |ip: &IpAddr| {
-            let octets = match ip {
-                IpAddr::V4(ip) => ip.octets().to_vec(),
-                IpAddr::V6(ip) => ip.octets().to_vec(),
-            };
-            carried.iter().any(
-                |one| matches!(one, GeneralName::IPAddress(bytes) if *bytes == octets.as_slice()),
-            )
-        };
-        names.dns.iter().all(dns) && names.ips.iter().all(ip)
-    }
-
-    fn signed_by(&self, ca: &[u8]) -> bool {
-        match (
-            X509Certificate::from_der(&self.der),
-            X509Certificate::from_der(ca),
-        ) {
-            (Ok((_, leaf)), Ok((_, ca))) => leaf.verify_signature(Some(ca.public_key())).is_ok(),
-            _ => false,
-        }
-    }
-}
-
 /// A leaf and its key, as PEM. It ends with its CA at the latest.
 fn leaf(
     authority: &Authority,
@@ -444,13 +358,6 @@ fn set_validity(
     params.not_before = epoch + begin;
     params.not_after = epoch + end;
     Ok(())
-}
-
-/// The certificates of a PEM text; none where it cannot be read.
-fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .unwrap_or_default()
 }
 
 /// `first`, and the newest other CA of `rest` that is in date: two are enough for one rotation.

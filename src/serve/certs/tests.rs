@@ -156,9 +156,9 @@ fn over_six_years_the_leaf_in_use_is_always_trusted_by_what_is_published() {
     let mut contents = made(start());
     let (mut published, mut served) = (contents.ca_bundle.clone(), contents.clone());
     let (mut renewals, mut rotations) = (0, 0);
-    for day in 0..6 * 365 {
+    for day in (0..6 * 365).step_by(3) {
         let now = after(start(), day);
-        // Configurations and replicas are a day behind the Secret.
+        // Configurations and replicas are three days behind the Secret.
         let (late_bundle, late_contents) = (contents.ca_bundle.clone(), contents.clone());
         match plan(&contents, &names(), &published, now) {
             Plan::Keep { until } => assert!(until > now),
@@ -180,7 +180,7 @@ fn over_six_years_the_leaf_in_use_is_always_trusted_by_what_is_published() {
         (published, served) = (late_bundle, late_contents);
     }
     assert!(rotations >= 4, "{rotations}");
-    assert!(renewals >= 36, "{renewals}");
+    assert!(renewals >= 30, "{renewals}");
 }
 
 #[tokio::test]
