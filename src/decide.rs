@@ -11,6 +11,7 @@ pub mod policy;
 pub mod quorum;
 pub mod resolve;
 pub mod select;
+pub mod server;
 mod strictest;
 pub mod trace;
 pub mod visible;

@@ -28,9 +28,11 @@ use super::trace::{Step, Trace};
 use crate::api::{Operation, approval_policy::Effect};
 
 mod guard;
+mod source;
 mod value;
 
-pub use guard::{MAX_CALLS, MAX_NESTING, MAX_SOURCE_BYTES};
+pub use guard::MAX_CALLS;
+pub use source::{MAX_NESTING, MAX_SOURCE_BYTES};
 pub use value::{MAX_READ_BYTES, MAX_READ_DEPTH};
 
 /// A compiled condition.
@@ -169,7 +171,7 @@ impl fmt::Debug for Condition {
 impl Condition {
     /// Compiles a condition, or says why it is none.
     pub fn compile(source: &str) -> Result<Self, ConditionProblem> {
-        guard::check_source(source)?;
+        source::check_source(source)?;
         let program = ENV
             .compile(source)
             .map_err(|errors| ConditionProblem::Syntax(syntax_words(&errors)))?;

@@ -437,4 +437,6 @@ impl fmt::Display for Level {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
