@@ -1,6 +1,7 @@
 //! One module for each subcommand: arguments and what is done with them.
 
 mod crds;
+mod manifests;
 
 use std::io::{self, Write};
 
@@ -11,6 +12,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Print the CustomResourceDefinitions, or write one file for each.
     Crds(crds::Arguments),
+    /// Print namespace, accounts, rights, roles and policies of an installation.
+    Manifests(manifests::Arguments),
 }
 
 impl Command {
@@ -18,6 +21,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Crds(arguments) => crds::run(&arguments),
+            Self::Manifests(arguments) => manifests::run(arguments),
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod api;
 pub mod cli;
 pub mod crds;
 pub mod decide;
+pub mod manifests;
 pub mod serve;
 pub mod telemetry;
 pub mod yaml;

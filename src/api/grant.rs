@@ -202,6 +202,7 @@ pub enum GrantPhase {
 /// One use of a grant: one admission.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::required("witnessMoves"))]
 pub struct Use {
     /// What the API request did.
     pub operation: Operation,
@@ -333,47 +334,23 @@ pub const RULES: &[Validation] = &[
         message: "`status.used` must count every new entry of `status.uses`",
     },
     Validation {
-        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || oldSelf.status.uses.all(use, \
-               oldSelf.status.uses[use].effect != 'Pending' || (has(self.status) && has(self.status.uses) && use in self.status.uses))",
+        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || oldSelf.status.uses.all(use, before, \
+               before.effect != 'Pending' || (has(self.status) && has(self.status.uses) && use in self.status.uses))",
         message: "`status.uses` must keep every use whose effect is \"Pending\"",
     },
+    // One loop and few accesses: each access to a member copies the schemas of all its siblings within the API server.
     Validation {
         rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || !has(self.status) || !has(self.status.uses) \
-               || oldSelf.status.uses.all(use, !(use in self.status.uses) || oldSelf.status.uses[use].effect == 'Pending' \
-               || self.status.uses[use].effect != 'Pending')",
-        message: "`effect` of a use must not return to \"Pending\"",
-    },
-    Validation {
-        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || !has(self.status) || !has(self.status.uses) \
-               || oldSelf.status.uses.all(use, !(use in self.status.uses) \
-               || self.status.uses[use].witnessMoves >= oldSelf.status.uses[use].witnessMoves)",
-        message: "`witnessMoves` of a use must not fall",
-    },
-    Validation {
-        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || !has(self.status) || !has(self.status.uses) \
-               || oldSelf.status.uses.all(use, !(use in self.status.uses) \
-               || (has(self.status.uses[use].first) == has(oldSelf.status.uses[use].first) \
-               && (!has(self.status.uses[use].first) || self.status.uses[use].first == oldSelf.status.uses[use].first)))",
-        message: "`first` of a use must stay as it is",
-    },
-    Validation {
-        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || !has(self.status) || !has(self.status.uses) \
-               || oldSelf.status.uses.all(use, !(use in self.status.uses) \
-               || (self.status.uses[use].contentDigest == oldSelf.status.uses[use].contentDigest \
-               && self.status.uses[use].optionsDigest == oldSelf.status.uses[use].optionsDigest \
-               && self.status.uses[use].policySetHash == oldSelf.status.uses[use].policySetHash))",
-        message: "`contentDigest`, `optionsDigest` and `policySetHash` of a use must stay as they are",
-    },
-    Validation {
-        rule: "!has(oldSelf.status) || !has(oldSelf.status.uses) || !has(self.status) || !has(self.status.uses) \
-               || oldSelf.status.uses.all(use, !(use in self.status.uses) \
-               || (self.status.uses[use].operation == oldSelf.status.uses[use].operation \
-               && self.status.uses[use].operationID == oldSelf.status.uses[use].operationID \
-               && self.status.uses[use].targetUID == oldSelf.status.uses[use].targetUID \
-               && self.status.uses[use].version == oldSelf.status.uses[use].version \
-               && self.status.uses[use].at == oldSelf.status.uses[use].at \
-               && self.status.uses[use].replica == oldSelf.status.uses[use].replica))",
-        message: "`operation`, `operationID`, `targetUID`, `version`, `at` and `replica` of a use must stay as they are",
+               || oldSelf.status.uses.all(use, before, !(use in self.status.uses) \
+               || (self.status.uses[use].contentDigest == before.contentDigest \
+               && self.status.uses[use].optionsDigest == before.optionsDigest \
+               && self.status.uses[use].policySetHash == before.policySetHash \
+               && has(self.status.uses[use].first) == has(before.first) \
+               && (!has(before.first) || self.status.uses[use].first == before.first) \
+               && self.status.uses[use].witnessMoves >= before.witnessMoves \
+               && (before.effect == 'Pending' || self.status.uses[use].effect != 'Pending')))",
+        message: "an entry of `status.uses` must keep `first`, `contentDigest`, `optionsDigest` and `policySetHash`; \
+                  its `witnessMoves` must not fall, and its `effect` must not return to \"Pending\"",
     },
     Validation {
         rule: "!has(self.status) || !has(self.status.uses) || self.status.uses.all(use, use.size() == 36)",
