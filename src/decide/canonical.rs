@@ -37,6 +37,53 @@ impl Edits for AsIs {
     }
 }
 
+/// Single values of one document that are replaced or left out.
+#[derive(Clone, Debug, Default)]
+pub struct EditList {
+    /// Sorted by the value's number; `None` leaves it out.
+    edits: Vec<(u32, Option<String>)>,
+}
+
+impl EditList {
+    /// Leaves a value out, whatever else was to stand there.
+    pub fn omit(&mut self, value: Value<'_>) {
+        match self.place(value) {
+            Ok(place) => {
+                if let Some(edit) = self.edits.get_mut(place) {
+                    edit.1 = None;
+                }
+            }
+            Err(place) => self.edits.insert(place, (value.index(), None)),
+        }
+    }
+
+    /// Puts a canonical text in place of a value that is not edited yet.
+    pub fn replace(&mut self, value: Value<'_>, canonical: String) {
+        if let Err(place) = self.place(value) {
+            self.edits.insert(place, (value.index(), Some(canonical)));
+        }
+    }
+
+    fn place(&self, value: Value<'_>) -> Result<usize, usize> {
+        self.edits
+            .binary_search_by_key(&value.index(), |edit| edit.0)
+    }
+}
+
+impl Edits for EditList {
+    fn edit(&self, value: Value<'_>) -> Edit<'_> {
+        match self
+            .place(value)
+            .ok()
+            .and_then(|place| self.edits.get(place))
+        {
+            None => Edit::Keep,
+            Some((_, None)) => Edit::Omit,
+            Some((_, Some(text))) => Edit::Text(text),
+        }
+    }
+}
+
 /// Appends the canonical form of a value.
 pub fn write(value: Value<'_>, out: &mut String) {
     Writer {
@@ -51,16 +98,15 @@ pub fn to_string(value: Value<'_>) -> String {
     to_string_edited(value, &AsIs)
 }
 
-/// Appends the canonical form of a value of which some parts are replaced or left out.
+/// Appends the canonical form of a value of which some parts are replaced or left out. The value itself is never left out.
 pub fn write_edited(value: Value<'_>, edits: &impl Edits, out: &mut String) {
     let mut writer = Writer {
         edits,
         members: Vec::new(),
     };
     match edits.edit(value) {
-        Edit::Keep => writer.value(value, out),
-        Edit::Omit => out.push_str("null"),
         Edit::Text(text) => out.push_str(text),
+        Edit::Keep | Edit::Omit => writer.value(value, out),
     }
 }
 

@@ -321,6 +321,11 @@ impl<'d> Value<'d> {
             })
     }
 
+    /// Whether `other` of the same document is this value or stands in it.
+    pub fn holds(self, other: Value<'_>) -> bool {
+        other.index >= self.index && other.index < self.document.behind(self.index)
+    }
+
     /// Number that tells the value apart from the others of its document.
     pub fn index(self) -> u32 {
         self.index
