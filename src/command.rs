@@ -2,6 +2,7 @@
 
 mod crds;
 mod manifests;
+mod webhook;
 
 use std::io::{self, Write};
 
@@ -14,6 +15,8 @@ pub enum Command {
     Crds(crds::Arguments),
     /// Print namespace, accounts, rights, roles and policies of an installation.
     Manifests(manifests::Arguments),
+    /// Run one replica of the admission webhook.
+    Webhook(webhook::Arguments),
 }
 
 impl Command {
@@ -22,6 +25,7 @@ impl Command {
         match self {
             Self::Crds(arguments) => crds::run(&arguments),
             Self::Manifests(arguments) => manifests::run(arguments),
+            Self::Webhook(arguments) => webhook::run(arguments),
         }
     }
 }

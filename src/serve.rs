@@ -15,13 +15,18 @@
 
 mod accept;
 mod activity;
+pub mod admission;
 mod admit;
 mod answer;
 pub mod certs;
+pub mod gate;
+pub mod guard;
 mod http;
 mod inflight;
 pub mod metrics;
 mod probes;
+pub mod response;
+pub mod stamp;
 pub mod tls;
 
 use std::future::Future;

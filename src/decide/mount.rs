@@ -100,7 +100,7 @@ pub fn resolve_mount(
 }
 
 /// Words that this version does not understand: they may mean anything, so the mount cannot be used.
-fn misunderstood(spec: &ToolMountSpec) -> Vec<Problem> {
+pub fn misunderstood(spec: &ToolMountSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     for Words {
         path,

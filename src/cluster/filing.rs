@@ -1,0 +1,290 @@
+//! Filing requests and marking what ended, by names and compare-and-swap: safe under any number of replicas.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GetParams, PostParams},
+    core::{GroupVersionKind, PartialObjectMeta},
+};
+
+use crate::{
+    api::{
+        ApprovalRequest,
+        approval_request::{Previous, RequestPhase},
+    },
+    cluster::{
+        client::{CallError, within},
+        index::{Filed, Load},
+        ledger::{Ledger, Swap},
+    },
+    decide::{
+        conditions::{self, Observed},
+        json,
+        live::StaleReason,
+        proposal::Proposal,
+        record, spend,
+    },
+};
+
+/// Pending requests of one requester.
+pub const MAX_PENDING: usize = 20;
+/// Their changes, in bytes.
+pub const MAX_PENDING_BYTES: usize = 1 << 20;
+/// Pending requests in all.
+pub const MAX_PENDING_ALL: usize = 1000;
+/// Their changes, in bytes.
+pub const MAX_PENDING_BYTES_ALL: usize = 64 << 20;
+
+/// What came of filing.
+#[derive(Debug)]
+pub enum Filing {
+    /// Filed.
+    Filed(Arc<ApprovalRequest>),
+    /// The name is taken: this one is there, look again.
+    Taken(Arc<ApprovalRequest>),
+    /// Not filed, in words.
+    Failed(String),
+}
+
+const LIMIT: Duration = Duration::from_secs(3);
+
+impl Ledger {
+    fn requests(&self, namespace: &str) -> Api<ApprovalRequest> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Whether one more may be pending: words if not.
+    pub fn may_file(&self, proposal: &Proposal, now: Timestamp) -> Result<(), String> {
+        let (own, all): (Load, Load) = self.index.load(&proposal.requester.username, now);
+        let bytes = proposal.bound.change.len();
+        if own.count >= MAX_PENDING || own.bytes + bytes > MAX_PENDING_BYTES {
+            return Err(format!(
+                "{} requests of this agent already wait for a person (at most {MAX_PENDING}, 1 MiB): let them be decided first",
+                own.count
+            ));
+        }
+        if all.count >= MAX_PENDING_ALL || all.bytes + bytes > MAX_PENDING_BYTES_ALL {
+            return Err(format!(
+                "{} requests already wait for people (at most {MAX_PENDING_ALL}, 64 MiB)",
+                all.count
+            ));
+        }
+        Ok(())
+    }
+
+    /// Files a request. The server must store exactly what was sent, or it is Superseded at once.
+    pub async fn file(
+        &self,
+        proposal: &Proposal,
+        name: &str,
+        previous: Option<Previous>,
+        now: Timestamp,
+    ) -> Filing {
+        let spec = match record::request_spec(proposal, previous, now) {
+            Ok(spec) => spec,
+            Err(error) => return Filing::Failed(error.to_string()),
+        };
+        let digest = spec.digest.clone();
+        let mut request = ApprovalRequest::new(name, spec);
+        request.metadata.namespace = Some(proposal.home.clone());
+        let body = match serde_json::to_vec(&request) {
+            Ok(body) => body,
+            Err(error) => return Filing::Failed(error.to_string()),
+        };
+        match self.post(&proposal.home, body).await {
+            Ok((raw, filed)) => {
+                let filed = Arc::new(filed);
+                self.index.put_request((*filed).clone());
+                if stored_digest(&raw).as_ref() == Some(&digest) {
+                    return Filing::Filed(filed);
+                }
+                let _ = self
+                    .supersede(
+                        &filed,
+                        "NotAsFiled",
+                        "the API server stored something else than was filed",
+                        now,
+                    )
+                    .await;
+                Filing::Failed("the API server stored something else than was filed".to_owned())
+            }
+            Err(error) if error.is_already_exists() => self.taken(&proposal.home, name).await,
+            Err(error) if error.is_definite() => {
+                Filing::Failed(format!("no request could be filed: {error}"))
+            }
+            Err(_) => match self.taken(&proposal.home, name).await {
+                Filing::Failed(why) => Filing::Failed(format!(
+                    "it is not known whether a request was filed: {why}"
+                )),
+                taken => taken,
+            },
+        }
+    }
+
+    async fn taken(&self, namespace: &str, name: &str) -> Filing {
+        match within(LIMIT, self.requests(namespace).get(name)).await {
+            Ok(there) => {
+                self.index.put_request(there.clone());
+                Filing::Taken(Arc::new(there))
+            }
+            Err(error) => Filing::Failed(error.to_string()),
+        }
+    }
+
+    async fn post(
+        &self,
+        namespace: &str,
+        body: Vec<u8>,
+    ) -> Result<(String, ApprovalRequest), CallError> {
+        let path = format!(
+            "/apis/grantgate.dev/v1alpha1/namespaces/{namespace}/approvalrequests?fieldManager=grantgate-webhook"
+        );
+        let request = http::Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(|error| {
+                kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error))
+            })?;
+        let raw = within(LIMIT, self.client.request_text(request)).await?;
+        let filed = serde_json::from_str(&raw).map_err(kube::Error::SerdeError)?;
+        Ok((raw, filed))
+    }
+
+    /// Marks a pending request Superseded by compare-and-swap. Returns the copy that is there afterwards.
+    pub async fn supersede(
+        &self,
+        request: &ApprovalRequest,
+        reason: &str,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<Arc<ApprovalRequest>, String> {
+        let namespace = request.namespace().unwrap_or_default();
+        let name = request.name_any();
+        let mut written = request.clone();
+        written.metadata.managed_fields = None;
+        let status = written.status.get_or_insert_default();
+        status.phase = Some(RequestPhase::Superseded);
+        status.ended_at = Some(MicroTime(record::microseconds(now)));
+        let observed = Observed {
+            kind: "Decided",
+            status: conditions::FALSE,
+            reason,
+            message,
+        };
+        conditions::set(
+            &mut status.conditions,
+            observed,
+            request.metadata.generation,
+            now,
+        );
+        let api = self.requests(&namespace);
+        let stored = match within(
+            LIMIT,
+            api.replace_status(&name, &PostParams::default(), &written),
+        )
+        .await
+        {
+            Ok(stored) => stored,
+            Err(_) => within(LIMIT, api.get(&name))
+                .await
+                .map_err(|error| error.to_string())?,
+        };
+        self.index.put_request(stored.clone());
+        Ok(Arc::new(stored))
+    }
+
+    /// Marks grants stale, each by compare-and-swap on the copy that was judged.
+    pub async fn mark_stale(
+        &self,
+        filed: &mut Filed,
+        grants: &[(Arc<crate::api::Grant>, StaleReason, Vec<String>)],
+        now: Timestamp,
+    ) {
+        for (grant, reason, fields) in grants {
+            let message = crate::decide::chain::stale_words(*reason, fields);
+            let status = spend::stale(grant, *reason, &message, now);
+            if let Swap::Stored(stored) = self.swap(grant, status, "").await {
+                filed.put_grant(stored);
+            }
+        }
+    }
+
+    /// Reads what the copy may lack: the named request, and the grant that it names.
+    pub async fn refresh_request(&self, filed: &mut Filed, namespace: &str, name: &str) {
+        let Ok(request) = within(LIMIT, self.requests(namespace).get(name)).await else {
+            return;
+        };
+        self.index.put_request(request.clone());
+        let grant = request
+            .status
+            .as_ref()
+            .and_then(|status| status.grant.as_ref())
+            .map(|grant| grant.name.clone());
+        filed.put_request(Arc::new(request));
+        if let Some(grant) = grant
+            && let Ok(grant) = within(LIMIT, self.grants(namespace).get(&grant)).await
+        {
+            self.index.put_grant(grant.clone());
+            filed.put_grant(Arc::new(grant));
+        }
+    }
+
+    /// Reads a request live.
+    pub async fn read_request(&self, namespace: &str, name: &str) -> Option<Arc<ApprovalRequest>> {
+        within(LIMIT, self.requests(namespace).get(name))
+            .await
+            .ok()
+            .map(Arc::new)
+    }
+
+    /// Whether a CREATE's target is there already; `None` where it may not be read.
+    pub async fn exists(&self, proposal: &Proposal, kind: &str) -> Option<bool> {
+        let action = &proposal.action;
+        if action.group.is_empty() && action.resource == "secrets" {
+            return None;
+        }
+        let name = action.name.as_deref()?;
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(&action.group, &action.version, kind),
+            &action.resource,
+        );
+        exists(
+            self.client.clone(),
+            &resource,
+            action.namespace.as_deref(),
+            name,
+        )
+        .await
+    }
+}
+
+async fn exists(
+    client: Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<bool> {
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, resource),
+        None => Api::all_with(client, resource),
+    };
+    let answer: Result<PartialObjectMeta<DynamicObject>, _> = within(
+        Duration::from_secs(1),
+        api.get_metadata_with(name, &GetParams::default()),
+    )
+    .await;
+    match answer {
+        Ok(_) => Some(true),
+        Err(error) if error.is_not_found() => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Digest of the spec as stored, from the raw answer.
+fn stored_digest(raw: &str) -> Option<String> {
+    let document = json::read(raw).ok()?;
+    Some(record::digest_of(document.root().get("spec")?))
+}

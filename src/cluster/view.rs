@@ -1,0 +1,311 @@
+//! The view of the cluster that decisions are made on: watches folded into one immutable `World`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject},
+};
+use tokio::{sync::Notify, task::JoinSet};
+
+use crate::{
+    api::{
+        AgentIdentity, ApprovalPolicy, ApprovalRequest, ClusterApprovalPolicy, Grant, ToolMount,
+        ToolServer,
+    },
+    cluster::{
+        clock::Clock,
+        discovery,
+        index::Index,
+        sources::Sources,
+        watch::{self, Change, Progress},
+    },
+    decide::{redact::Redactor, world::World},
+};
+
+/// A view older than this decides nothing. A watch ends by itself after ten seconds, so a healthy one is never so old.
+pub const MAX_AGE: Duration = Duration::from_secs(20);
+
+/// The view, kept by one watch per kind.
+pub struct View {
+    world: ArcSwap<World>,
+    sources: Mutex<Sources>,
+    /// Requests and grants.
+    pub index: Arc<Index>,
+    /// The server's clock.
+    pub clock: Arc<Clock>,
+    progress: Vec<Arc<Progress>>,
+    discover_again: Notify,
+    discovered: AtomicBool,
+    changed: tokio::sync::watch::Sender<u64>,
+}
+
+/// Why the view decides nothing.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ViewError {
+    /// Not everything was listed yet.
+    #[error("not listed yet: {0}")]
+    NotSynced(String),
+    /// A watch is silent for too long.
+    #[error("nothing heard of {resource} for {seconds} s")]
+    TooOld {
+        /// Which.
+        resource: &'static str,
+        /// For how long.
+        seconds: u64,
+    },
+    /// The clock cannot be trusted.
+    #[error("{0}")]
+    Clock(#[from] super::clock::ClockError),
+}
+
+impl View {
+    /// An empty view for an installation in `system_namespace`.
+    pub fn new(system_namespace: &str, redactor: Redactor, clock: Arc<Clock>) -> Arc<Self> {
+        let sources = Sources::new(system_namespace, redactor);
+        let resources = [
+            AgentIdentity::plural(&()),
+            ToolServer::plural(&()),
+            ToolMount::plural(&()),
+            ApprovalPolicy::plural(&()),
+            ClusterApprovalPolicy::plural(&()),
+            ApprovalRequest::plural(&()),
+            Grant::plural(&()),
+        ];
+        let known = resources.into_iter().map(|plural| -> &'static str {
+            match plural {
+                std::borrow::Cow::Borrowed(text) => text,
+                std::borrow::Cow::Owned(_) => "ours",
+            }
+        });
+        let progress = known
+            .chain(["namespaces", "customresourcedefinitions"])
+            .map(Progress::new)
+            .collect();
+        Arc::new(Self {
+            world: ArcSwap::from_pointee(sources.world()),
+            sources: Mutex::new(sources),
+            index: Arc::new(Index::default()),
+            clock,
+            progress,
+            discover_again: Notify::new(),
+            discovered: AtomicBool::new(false),
+            changed: tokio::sync::watch::Sender::new(0),
+        })
+    }
+
+    /// The world as it is known now, whatever its age.
+    pub fn world(&self) -> Arc<World> {
+        self.world.load_full()
+    }
+
+    /// The world and the server's time, if both can be decided on.
+    pub fn ready(&self) -> Result<(Arc<World>, Timestamp), ViewError> {
+        self.fresh()?;
+        Ok((self.world(), self.clock.now()?))
+    }
+
+    /// Whether everything was listed and heard of lately.
+    pub fn fresh(&self) -> Result<(), ViewError> {
+        let missing: Vec<&str> = self
+            .progress
+            .iter()
+            .filter(|progress| !progress.synced())
+            .map(|progress| progress.resource)
+            .collect();
+        if !missing.is_empty() {
+            return Err(ViewError::NotSynced(missing.join(", ")));
+        }
+        if !self.discovered.load(Ordering::Acquire) {
+            return Err(ViewError::NotSynced(
+                "the API server's resources".to_owned(),
+            ));
+        }
+        for progress in &self.progress {
+            let age = progress.age();
+            if age > MAX_AGE {
+                return Err(ViewError::TooOld {
+                    resource: progress.resource,
+                    seconds: age.as_secs(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The oldest watch's age.
+    pub fn age(&self) -> Duration {
+        self.progress
+            .iter()
+            .map(|progress| progress.age())
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The resourceVersion reached, by plural resource name.
+    pub fn reached(&self) -> BTreeMap<String, String> {
+        self.progress
+            .iter()
+            .map(|progress| (progress.resource.to_owned(), progress.resource_version()))
+            .collect()
+    }
+
+    /// Asks for a new look at what the API server serves.
+    pub fn discover_again(&self) {
+        self.discover_again.notify_one();
+    }
+
+    /// Wakes whoever waits each time something changes.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Replaces the fingerprint key.
+    pub fn set_redactor(&self, redactor: Redactor) {
+        self.update(|sources| {
+            sources.set_redactor(redactor);
+            true
+        });
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Sources) -> bool) {
+        let mut sources = self
+            .sources
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if change(&mut sources) {
+            self.world.store(Arc::new(sources.world()));
+        }
+        drop(sources);
+        self.changed
+            .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Starts the watches. The set ends, with all of them, when it is dropped.
+    pub fn start(self: &Arc<Self>, client: &Client) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let ours =
+            |resource: ApiResource| Api::<DynamicObject>::all_with(client.clone(), &resource);
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<AgentIdentity>(&())),
+            0,
+            |view, change| {
+                view.update(|sources| sources.on_agents(change));
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<ToolServer>(&())),
+            1,
+            |view, change| {
+                view.update(|sources| sources.on_servers(change));
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<ToolMount>(&())),
+            2,
+            |view, change| {
+                view.update(|sources| sources.on_mounts(change));
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<ApprovalPolicy>(&())),
+            3,
+            |view, change| {
+                view.update(|sources| sources.on_policies(change));
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<ClusterApprovalPolicy>(&())),
+            4,
+            |view, change| {
+                view.update(|sources| sources.on_cluster_policies(change));
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<ApprovalRequest>(&())),
+            5,
+            |view, change| {
+                view.index.on_requests(change);
+                view.update(|_| false);
+            },
+        );
+        self.spawn(
+            &mut tasks,
+            ours(ApiResource::erase::<Grant>(&())),
+            6,
+            |view, change| {
+                view.index.on_grants(change);
+                view.update(|_| false);
+            },
+        );
+        let namespaces = ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
+        self.spawn(&mut tasks, ours(namespaces), 7, |view, change| {
+            view.update(|sources| sources.on_namespaces(change));
+        });
+        let crds = ApiResource::erase::<CustomResourceDefinition>(&());
+        self.spawn(&mut tasks, ours(crds), 8, |view, change| {
+            view.update(|sources| sources.on_definitions(change));
+            view.discover_again();
+        });
+        let (view, client) = (self.clone(), client.clone());
+        tasks.spawn(async move { view.keep_discovering(client).await });
+        tasks
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        api: Api<DynamicObject>,
+        which: usize,
+        fold: impl Fn(&Self, Change) + Send + 'static,
+    ) {
+        let Some(progress) = self.progress.get(which).cloned() else {
+            return;
+        };
+        let view = self.clone();
+        tasks.spawn(
+            async move { watch::run(api, progress, move |change| fold(&view, change)).await },
+        );
+    }
+
+    async fn keep_discovering(&self, client: Client) {
+        loop {
+            match discovery::discover(&client).await {
+                Ok(resources) => {
+                    self.update(|sources| sources.on_discovery(resources));
+                    self.discovered.store(true, Ordering::Release);
+                }
+                Err(error) => tracing::warn!(%error, "cannot ask the API server what it serves"),
+            }
+            // Built-in kinds change with the server's version: a look a minute is enough beside being asked.
+            let _ =
+                tokio::time::timeout(Duration::from_secs(60), self.discover_again.notified()).await;
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "at most one look a second, however often it is asked for"
+            )]
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Namespace and name of an object.
+pub fn key(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}

@@ -1,0 +1,217 @@
+//! One list and one watch per kind, with an age.
+//!
+//! A watch that went silent cannot be told from one without news, so each is asked to end after ten seconds: whatever the server had
+//! until then has arrived when it ends. Hearing nothing for longer than that makes the view too old to decide on.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
+};
+
+use super::client::{CALL_TIMEOUT, within};
+
+/// The server is asked to end a watch after so many seconds.
+const WATCH_SECONDS: u32 = 10;
+/// How much later than that its end may arrive.
+const GRACE: Duration = Duration::from_secs(4);
+const PAGE: u32 = 500;
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_LAST: Duration = Duration::from_secs(5);
+
+/// What a watch says.
+#[derive(Debug)]
+pub enum Change {
+    /// The complete list: what is not in it is gone.
+    Reset(Vec<DynamicObject>),
+    /// A new or changed object.
+    Applied(Box<DynamicObject>),
+    /// A deleted object.
+    Deleted(Box<DynamicObject>),
+}
+
+/// How fresh a watch is. Shared between the watch and whoever decides by it.
+#[derive(Debug)]
+pub struct Progress {
+    /// Plural name of the watched resource.
+    pub resource: &'static str,
+    synced: AtomicBool,
+    state: Mutex<Reached>,
+}
+
+#[derive(Debug)]
+struct Reached {
+    heard: Instant,
+    resource_version: String,
+}
+
+impl Progress {
+    /// Nothing heard yet.
+    pub fn new(resource: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            resource,
+            synced: AtomicBool::new(false),
+            state: Mutex::new(Reached {
+                heard: now(),
+                resource_version: String::new(),
+            }),
+        })
+    }
+
+    /// Whether the first list is in.
+    pub fn synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Time since the server last proved that nothing is missing.
+    pub fn age(&self) -> Duration {
+        self.lock().heard.elapsed()
+    }
+
+    /// The resourceVersion reached.
+    pub fn resource_version(&self) -> String {
+        self.lock().resource_version.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Reached> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn heard(&self, resource_version: Option<String>) {
+        let mut state = self.lock();
+        state.heard = now();
+        if let Some(version) = resource_version.filter(|version| !version.is_empty()) {
+            state.resource_version = version;
+        }
+    }
+}
+
+fn now() -> Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the age of a watch is a span of the local clock"
+    )]
+    Instant::now()
+}
+
+/// Lists, then watches for ever, handing each change to `sink` in order. Never returns.
+pub async fn run(api: Api<DynamicObject>, progress: Arc<Progress>, mut sink: impl FnMut(Change)) {
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        let listed = list(&api).await;
+        let mut version = match listed {
+            Ok((objects, version)) => {
+                sink(Change::Reset(objects));
+                progress.heard(Some(version.clone()));
+                progress.synced.store(true, Ordering::Release);
+                version
+            }
+            Err(error) => {
+                tracing::warn!(resource = progress.resource, %error, "cannot list");
+                pause(&mut backoff).await;
+                continue;
+            }
+        };
+        loop {
+            match follow(&api, &progress, &mut version, &mut sink).await {
+                Ok(()) => backoff = BACKOFF_FIRST,
+                Err(Broken::Relist) => break,
+                Err(Broken::Again(why)) => {
+                    tracing::debug!(resource = progress.resource, why, "watch broke off");
+                    pause(&mut backoff).await;
+                }
+            }
+        }
+    }
+}
+
+enum Broken {
+    /// The history is gone: start over.
+    Relist,
+    /// Try from where it was.
+    Again(String),
+}
+
+async fn pause(backoff: &mut Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "backing off from a failing API server"
+    )]
+    tokio::time::sleep(*backoff).await;
+    *backoff = (*backoff * 2).min(BACKOFF_LAST);
+}
+
+async fn list(
+    api: &Api<DynamicObject>,
+) -> Result<(Vec<DynamicObject>, String), super::client::CallError> {
+    let mut objects = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = within(CALL_TIMEOUT, api.list(&params)).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
+        }
+    }
+}
+
+async fn follow(
+    api: &Api<DynamicObject>,
+    progress: &Progress,
+    version: &mut String,
+    sink: &mut impl FnMut(Change),
+) -> Result<(), Broken> {
+    let params = WatchParams::default().timeout(WATCH_SECONDS);
+    let broken = |error: &dyn std::fmt::Display| Broken::Again(error.to_string());
+    let stream = within(CALL_TIMEOUT, api.watch(&params, version))
+        .await
+        .map_err(|error| match &error {
+            super::client::CallError::Api(kube::Error::Api(status)) if status.code == 410 => {
+                Broken::Relist
+            }
+            _ => broken(&error),
+        })?;
+    pin_mut!(stream);
+    let ends = tokio::time::Instant::from_std(now())
+        + Duration::from_secs(u64::from(WATCH_SECONDS))
+        + GRACE;
+    loop {
+        let Ok(next) = tokio::time::timeout_at(ends, stream.next()).await else {
+            return Err(Broken::Again("it did not end when it should".to_owned()));
+        };
+        let Some(event) = next else {
+            progress.heard(None);
+            return Ok(());
+        };
+        let reached = match event.map_err(|error| broken(&error))? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let reached = object.resource_version();
+                sink(Change::Applied(Box::new(object)));
+                reached
+            }
+            WatchEvent::Deleted(object) => {
+                let reached = object.resource_version();
+                sink(Change::Deleted(Box::new(object)));
+                reached
+            }
+            WatchEvent::Bookmark(bookmark) => Some(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) if status.code == 410 => return Err(Broken::Relist),
+            WatchEvent::Error(status) => return Err(Broken::Again(status.message.clone())),
+        };
+        if let Some(reached) = reached {
+            version.clone_from(&reached);
+            progress.heard(Some(reached));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The exact witness: one watch of one name, from the revision of a use to the revision shown.
+//!
+//! An attempt commits only onto the revision it was shown, so a committed one left a revision in between that holds the change.
+
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt, StreamExt};
+use kube::Client;
+
+use crate::decide::{json, review::Review, witness};
+
+/// What was seen between two revisions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Seen {
+    /// Every revision in between, and none holds the change.
+    NotCommitted,
+    /// One holds the change, or not every one could be seen.
+    MaybeCommitted,
+}
+
+/// Whether the kind may be watched for this: Secrets are not read, and of a custom resource's scale the parent's path is not known.
+pub fn may_watch(review: &Review<'_>) -> bool {
+    if review.group.is_empty() && review.resource == "secrets" {
+        return false;
+    }
+    match review.subresource {
+        None | Some("status") => true,
+        Some("scale") => matches!(
+            (review.group, review.resource),
+            ("apps", "deployments" | "statefulsets" | "replicasets")
+                | ("", "replicationcontrollers")
+        ),
+        Some(_) => false,
+    }
+}
+
+/// Looks at every revision after `from` and before `to`.
+pub async fn look(
+    client: &Client,
+    review: &Review<'_>,
+    from: &str,
+    to: &str,
+    limit: Duration,
+) -> Seen {
+    let walk = walk(client, review, from, to);
+    match tokio::time::timeout(limit, walk).await {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the witness could not look");
+            Seen::MaybeCommitted
+        }
+        Err(_) => Seen::MaybeCommitted,
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WalkError {
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    #[error("{0}")]
+    Http(#[from] http::Error),
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+}
+
+async fn walk(
+    client: &Client,
+    review: &Review<'_>,
+    from: &str,
+    to: &str,
+) -> Result<Seen, WalkError> {
+    let Some(name) = review.name else {
+        return Ok(Seen::MaybeCommitted);
+    };
+    let root = if review.group.is_empty() {
+        format!("/api/{}", review.version)
+    } else {
+        format!("/apis/{}/{}", review.group, review.version)
+    };
+    let namespace = review
+        .namespace()
+        .map(|namespace| format!("/namespaces/{namespace}"))
+        .unwrap_or_default();
+    let request = http::Request::get(format!(
+        "{root}{namespace}/{}?watch=1&fieldSelector=metadata.name%3D{name}&resourceVersion={from}&timeoutSeconds=3",
+        review.resource
+    ))
+    .body(Vec::new())?;
+    let reader = client.request_stream(request).await?;
+    let mut lines = std::pin::pin!(reader.lines());
+    let Ok(end) = to.parse::<u64>() else {
+        return Ok(Seen::MaybeCommitted);
+    };
+    while let Some(line) = lines.next().await {
+        let line = line?;
+        let Ok(document) = json::read(&line) else {
+            return Ok(Seen::MaybeCommitted);
+        };
+        let event = document.root();
+        let kind = event
+            .get("type")
+            .and_then(|kind| kind.as_str())
+            .unwrap_or_default();
+        let Some(object) = event.get("object") else {
+            return Ok(Seen::MaybeCommitted);
+        };
+        if kind == "BOOKMARK" {
+            continue;
+        }
+        if !matches!(kind, "ADDED" | "MODIFIED") {
+            return Ok(Seen::MaybeCommitted);
+        }
+        let revision = object
+            .at("/metadata/resourceVersion")
+            .and_then(|version| version.as_str())
+            .and_then(|version| version.parse::<u64>().ok());
+        match revision {
+            Some(revision) if revision == end => return Ok(Seen::NotCommitted),
+            Some(revision) if revision < end => {
+                if witness::holds(review, object) {
+                    return Ok(Seen::MaybeCommitted);
+                }
+            }
+            _ => return Ok(Seen::MaybeCommitted),
+        }
+    }
+    Ok(Seen::MaybeCommitted)
+}

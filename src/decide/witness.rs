@@ -1,0 +1,55 @@
+//! Whether a revision of the target already holds a change: then somebody, most likely this very write, has committed it.
+
+use crate::decide::{
+    canonical,
+    comparison::{Compared, Comparison},
+    json::Value,
+    review::Review,
+};
+
+/// Whether `revision` holds every new value that the review's write sets. In doubt it does, and the use counts as spent.
+pub fn holds(review: &Review<'_>, revision: Value<'_>) -> bool {
+    let (Some(object), Some(_)) = (review.object, review.old_object) else {
+        return true;
+    };
+    if review.subresource == Some("scale") {
+        // The review shows a Scale, the watch its parent: replicas stand at the same path in the kinds that may be watched.
+        let replicas = |value: Value<'_>| value.at("/spec/replicas").map(canonical::to_string);
+        return replicas(object) == replicas(revision);
+    }
+    let changed = paths(review, review.old_object);
+    if changed.is_empty() {
+        return true;
+    }
+    let still = paths(review, Some(revision));
+    !still
+        .iter()
+        .any(|path| changed.iter().any(|other| related(path, other)))
+}
+
+fn paths(review: &Review<'_>, old_object: Option<Value<'_>>) -> Vec<String> {
+    let comparison = Comparison::of(&Compared {
+        operation: review.operation,
+        group: review.group,
+        resource: review.resource,
+        subresource: review.subresource,
+        object: review.object,
+        old_object,
+        options: review.options,
+        generated_name: false,
+    });
+    comparison
+        .changed()
+        .iter()
+        .map(|changed| changed.path.clone())
+        .collect()
+}
+
+/// Whether one path is the other or stands above it.
+fn related(a: &str, b: &str) -> bool {
+    let above = |short: &str, long: &str| {
+        long.strip_prefix(short)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    above(a, b) || above(b, a)
+}

@@ -1,0 +1,665 @@
+//! The gate: one review of an agent's write, decided by `decide`, carried out by the ledger.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use crate::{
+    api::{ApprovalRequest, Grant, approval_request::RequestPhase},
+    cluster::{
+        filing::Filing,
+        index::Filed,
+        ledger::{Ledger, Spent},
+        rights,
+        view::View,
+    },
+    decide::{
+        assess::{self, Assessment, Free, FreeBecause},
+        chain::{self, Link},
+        denial::{Denial, Reason},
+        json,
+        live::{self, Misfit, StaleReason},
+        message::{self, Before},
+        proposal::Proposal,
+        review::Review,
+        world::World,
+    },
+    serve::response::{Refusal, Response},
+};
+
+/// How often a name may be taken by somebody else within one call.
+const MAX_LINKS: usize = 8;
+/// Uses of one requester in so many seconds make a denial say that part of the work is done.
+const RECENT: Duration = Duration::from_secs(10);
+
+/// The gate of one replica.
+pub struct Gate {
+    /// What decisions are made on.
+    pub view: Arc<View>,
+    /// Grants and requests.
+    pub ledger: Ledger,
+    /// Whether this replica's own Lease is in date, in words if not.
+    pub alive: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    recent: Mutex<HashMap<String, Vec<Instant>>>,
+}
+
+/// What a decision needs to know of its call.
+pub struct Call {
+    /// Digest in the path: which gate entry sent the review.
+    pub entry: String,
+    /// When the answer has to be on its way.
+    pub deadline: Instant,
+    /// Turns false when the API server hangs up.
+    pub connected: Arc<AtomicBool>,
+}
+
+/// A decision: the answer with the words for metrics.
+pub struct Decision {
+    /// The answer.
+    pub response: Response,
+    /// `Allow`, `Ask`, `Deny` or `Unready`.
+    pub verdict: &'static str,
+    /// Reason word.
+    pub reason: &'static str,
+}
+
+impl Gate {
+    /// A gate.
+    pub fn new(
+        view: Arc<View>,
+        ledger: Ledger,
+        alive: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    ) -> Self {
+        Self {
+            view,
+            ledger,
+            alive,
+            recent: Mutex::default(),
+        }
+    }
+
+    /// Decides one review. Runs in a task of its own: once a use is written, its answer may come too late, but is never undone.
+    pub async fn decide(
+        &self,
+        document: &json::Document<'_>,
+        review: &Review<'_>,
+        call: &Call,
+    ) -> Decision {
+        let (world, now) = match self.view.ready() {
+            Ok(ready) => ready,
+            Err(error) => return self.unready(review, &error.to_string()),
+        };
+        if let Err(why) = (self.alive)() {
+            return self.unready(review, &why);
+        }
+        let assessed = assess::assess(&world, document, review);
+        tracing::debug!(uid = review.uid, trace = %assessed.trace, "assessed");
+        match assessed.assessment {
+            Assessment::Canary => canary(review, &call.entry),
+            Assessment::Allow(free) => self.free(review, free).await,
+            Assessment::Deny(denial) => denied(review, &denial),
+            Assessment::Unready(why) => {
+                if why.contains("not known here yet") {
+                    self.view.discover_again();
+                }
+                self.unready(review, &why)
+            }
+            Assessment::Ask(proposal) => self.ask(&world, review, &proposal, call, now).await,
+        }
+    }
+
+    fn unready(&self, review: &Review<'_>, why: &str) -> Decision {
+        let denial = Denial::unavailable("Unready", why);
+        let mut decision = denied(review, &denial);
+        decision.verdict = "Unready";
+        decision
+    }
+
+    async fn free(&self, review: &Review<'_>, free: Free) -> Decision {
+        if free.reads_secret && !rights::may_get(&self.ledger.client, review).await {
+            let words = "such a write answers with the Secret's data, and this identity may not read it (verb get)";
+            return denied(
+                review,
+                &Denial::new(Reason::ToolNotEnabled, "ReadsSecret", words),
+            );
+        }
+        let response = Response::allow().audited("agent", free.agent);
+        let (response, reason) = match free.because {
+            FreeBecause::NoChange => (response.audited("decision", "no-change"), "NoChange"),
+            FreeBecause::DryRun => (
+                response
+                    .audited("decision", "dry-run")
+                    .warned(message::DRY_RUN),
+                "DryRun",
+            ),
+            FreeBecause::Exempt(by) => (
+                response.audited("decision", "exempt").audited("rule", by),
+                "Exempt",
+            ),
+        };
+        Decision {
+            response,
+            verdict: "Allow",
+            reason,
+        }
+    }
+
+    async fn ask(
+        &self,
+        world: &World,
+        review: &Review<'_>,
+        proposal: &Proposal,
+        call: &Call,
+        now: Timestamp,
+    ) -> Decision {
+        let mut filed = self.ledger.index.filed(&proposal.action_key);
+        let clock = || {
+            if call.connected.load(Ordering::Acquire) {
+                self.view.clock.now().ok()
+            } else {
+                None
+            }
+        };
+        let refusals = match self
+            .ledger
+            .spend(&mut filed, proposal, review, clock, call.deadline)
+            .await
+        {
+            Spent::Admitted {
+                grant,
+                operation_id,
+                again,
+            } => {
+                self.remember(&proposal.requester.username);
+                return admitted(&filed, &grant, &operation_id, proposal, again);
+            }
+            Spent::Busy(why) => return denied(review, &Denial::unavailable("Busy", why)),
+            Spent::Unavailable(why) => return denied(review, &Denial::unavailable("Unknown", why)),
+            Spent::None(refusals) => refusals,
+        };
+        let (marks, old_view) = to_mark(&refusals, proposal);
+        if old_view {
+            let words = "this replica sees an older state than was approved; the server asks again with the current one";
+            return denied(review, &Denial::unavailable("OldView", words));
+        }
+        self.ledger.mark_stale(&mut filed, &marks, now).await;
+        self.follow_chain(world, review, proposal, &mut filed, &refusals, call, now)
+            .await
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of `ask`, which owns all of these"
+    )]
+    async fn follow_chain(
+        &self,
+        _world: &World,
+        review: &Review<'_>,
+        proposal: &Proposal,
+        filed: &mut Filed,
+        refusals: &[(Arc<Grant>, Misfit)],
+        call: &Call,
+        now: Timestamp,
+    ) -> Decision {
+        let mut looked = false;
+        for _ in 0..MAX_LINKS {
+            if Instant::now_left(call.deadline).is_zero() {
+                return denied(
+                    review,
+                    &Denial::unavailable("Busy", "no time is left in this call"),
+                );
+            }
+            let copy = filed.clone();
+            let views = copy.request_views();
+            match chain::link(&views, proposal, now) {
+                Link::Pending(request) => return self.pending(&copy, request, proposal, refusals),
+                Link::Approved(request) => {
+                    // The copy may lag behind the controller's minting by a moment: look once.
+                    if !looked {
+                        looked = true;
+                        let (namespace, name) =
+                            (request.namespace().unwrap_or_default(), request.name_any());
+                        self.ledger.refresh_request(filed, &namespace, &name).await;
+                        let clock = || call.connected.load(Ordering::Acquire).then_some(now);
+                        match self
+                            .ledger
+                            .spend(filed, proposal, review, clock, call.deadline)
+                            .await
+                        {
+                            Spent::Admitted {
+                                grant,
+                                operation_id,
+                                again,
+                            } => {
+                                self.remember(&proposal.requester.username);
+                                return admitted(filed, &grant, &operation_id, proposal, again);
+                            }
+                            Spent::Busy(why) => {
+                                return denied(review, &Denial::unavailable("Busy", why));
+                            }
+                            Spent::Unavailable(why) => {
+                                return denied(review, &Denial::unavailable("Unknown", why));
+                            }
+                            Spent::None(_) => continue,
+                        }
+                    }
+                    return approved(request, proposal, "its grant is not in force yet");
+                }
+                Link::CoolingDown {
+                    denied: request,
+                    until,
+                } => return cooling(request, proposal, until),
+                Link::OldView(request) => {
+                    let mut decision = self.pending(&copy, request, proposal, refusals);
+                    decision.reason = "OldView";
+                    return decision;
+                }
+                Link::Supersede(request) => {
+                    let why = "the target or the policies changed before anybody decided";
+                    match self.ledger.supersede(request, "StateMoved", why, now).await {
+                        Ok(there) => filed.put_request(there),
+                        Err(error) => {
+                            return denied(review, &Denial::unavailable("Unknown", error));
+                        }
+                    }
+                }
+                Link::File { name, previous } => {
+                    if let Err(words) = self.ledger.may_file(proposal, now) {
+                        return denied(review, &Denial::unavailable("TooManyPending", words));
+                    }
+                    if review.operation == crate::api::Operation::Create
+                        && self.ledger.exists(proposal, review.kind).await == Some(true)
+                    {
+                        let words = "an object of that name is there already, so this CREATE cannot succeed";
+                        return denied(
+                            review,
+                            &Denial::new(Reason::NotApprovable, "Exists", words),
+                        );
+                    }
+                    match self.ledger.file(proposal, &name, previous, now).await {
+                        Filing::Filed(request) => {
+                            filed.put_request(request.clone());
+                            return self.pending(filed, &request, proposal, refusals);
+                        }
+                        Filing::Taken(request) => filed.put_request(request),
+                        Filing::Failed(why) => {
+                            return denied(review, &Denial::unavailable("NotFiled", why));
+                        }
+                    }
+                }
+            }
+        }
+        denied(
+            review,
+            &Denial::unavailable(
+                "Busy",
+                "others file requests for the same change at the same moment",
+            ),
+        )
+    }
+
+    fn pending(
+        &self,
+        filed: &Filed,
+        request: &ApprovalRequest,
+        proposal: &Proposal,
+        refusals: &[(Arc<Grant>, Misfit)],
+    ) -> Decision {
+        let before = before(filed, request, proposal, refusals);
+        let text = message::pending(
+            request,
+            proposal,
+            before.as_ref(),
+            self.lately(&proposal.requester.username),
+        );
+        let id = format!(
+            "{}/{}",
+            request.namespace().unwrap_or_default(),
+            request.name_any()
+        );
+        let reason = before
+            .as_ref()
+            .map_or(Reason::ApprovalPending, |before| before.reason);
+        let mut causes = vec![("ApprovalPending", id.clone())];
+        if let Some(before) = &before {
+            causes.insert(0, (before.cause, before.words.clone()));
+            causes.extend(
+                before
+                    .fields
+                    .iter()
+                    .take(16)
+                    .map(|field| ("Field", field.clone())),
+            );
+        }
+        let response = Response::refuse(Refusal {
+            reason,
+            message: text,
+            causes,
+            name: request.name_any(),
+            kind: "approvalrequests".to_owned(),
+        })
+        .audited("decision", "pending")
+        .audited("request", id)
+        .audited("digest", request.spec.digest.clone());
+        Decision {
+            response,
+            verdict: "Ask",
+            reason: reason.as_str(),
+        }
+    }
+
+    fn remember(&self, username: &str) {
+        let mut recent = self
+            .recent
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if recent.len() > 10_000 {
+            recent.clear();
+        }
+        let times = recent.entry(username.to_owned()).or_default();
+        times.retain(|at| at.elapsed() < RECENT);
+        if times.len() < 100 {
+            times.push(Instant::moment());
+        }
+    }
+
+    fn lately(&self, username: &str) -> usize {
+        let recent = self
+            .recent
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        recent.get(username).map_or(0, |times| {
+            times.iter().filter(|at| at.elapsed() < RECENT).count()
+        })
+    }
+}
+
+/// The local clock as spans: deadlines and "lately".
+trait Moment {
+    fn moment() -> Instant;
+    fn now_left(deadline: Instant) -> Duration;
+}
+
+impl Moment for Instant {
+    fn moment() -> Instant {
+        #[expect(clippy::disallowed_methods, reason = "spans of the local clock")]
+        Instant::now()
+    }
+
+    fn now_left(deadline: Instant) -> Duration {
+        deadline.saturating_duration_since(Self::moment())
+    }
+}
+
+/// Which refusals are news to be recorded, and whether one comes from a view older than what was approved.
+fn to_mark(
+    refusals: &[(Arc<Grant>, Misfit)],
+    proposal: &Proposal,
+) -> (Vec<(Arc<Grant>, StaleReason, Vec<String>)>, bool) {
+    let mut marks = Vec::new();
+    let mut old_view = false;
+    for (grant, misfit) in refusals {
+        let Misfit::Stale {
+            reason,
+            fields,
+            recorded: false,
+        } = misfit
+        else {
+            continue;
+        };
+        if live::may_mark_stale(grant, proposal) {
+            marks.push((grant.clone(), *reason, fields.clone()));
+        } else {
+            old_view = true;
+        }
+    }
+    (marks, old_view)
+}
+
+/// Why an earlier permission did not serve, for the answer's reason.
+fn before(
+    filed: &Filed,
+    request: &ApprovalRequest,
+    proposal: &Proposal,
+    refusals: &[(Arc<Grant>, Misfit)],
+) -> Option<Before> {
+    if let Some(previous) = &request.spec.previous {
+        let was_approved = filed
+            .requests
+            .iter()
+            .find(|known| known.metadata.uid.as_deref() == Some(previous.uid.as_str()))
+            .and_then(|known| known.status.as_ref())
+            .is_some_and(|status| status.phase == Some(RequestPhase::Approved));
+        let stale = refusals.iter().find_map(|(grant, misfit)| match misfit {
+            Misfit::Stale { reason, fields, .. } if grant.spec.request_ref.uid == previous.uid => {
+                Some((reason.words().to_owned(), fields.clone()))
+            }
+            _ => None,
+        });
+        let of = |reason, cause, words: &str| {
+            Some(Before {
+                reason,
+                cause,
+                words: words.to_owned(),
+                fields: Vec::new(),
+            })
+        };
+        let earlier = match (previous.reason.as_str(), was_approved) {
+            ("Spent", _) => of(
+                Reason::GrantSpent,
+                "Spent",
+                "the earlier permission was used up",
+            ),
+            ("Expired", true) => of(
+                Reason::GrantExpired,
+                "Expired",
+                "the earlier permission expired",
+            ),
+            ("Revoked", _) => of(
+                Reason::GrantStale,
+                "Revoked",
+                "the earlier permission was revoked",
+            ),
+            ("Lost", _) => of(Reason::GrantStale, "Lost", "the earlier permission is gone"),
+            ("Stale", _) => {
+                let (words, fields) =
+                    stale.unwrap_or_else(|| (StaleReason::Other.words().to_owned(), Vec::new()));
+                let words = format!("the earlier permission is stale, {words}");
+                Some(Before {
+                    reason: Reason::GrantStale,
+                    cause: "Stale",
+                    words,
+                    fields,
+                })
+            }
+            _ => None,
+        };
+        if earlier.is_some() {
+            return earlier;
+        }
+    }
+    refusals.iter().find_map(|(grant, misfit)| match misfit {
+        Misfit::Mismatch { fields } if grant.spec.action_key == proposal.action_key => {
+            Some(Before {
+                reason: Reason::GrantMismatch,
+                cause: "Mismatch",
+                words: "what is permitted differs".to_owned(),
+                fields: fields.clone(),
+            })
+        }
+        _ => None,
+    })
+}
+
+fn canary(review: &Review<'_>, entry: &str) -> Decision {
+    let words = format!("grantgate canary: refused by gate entry {entry}");
+    let response = Response::refuse(Refusal {
+        reason: Reason::NotApprovable,
+        causes: vec![("Canary", entry.to_owned())],
+        message: words,
+        name: review.name.unwrap_or_default().to_owned(),
+        kind: review.resource.to_owned(),
+    });
+    Decision {
+        response,
+        verdict: "Deny",
+        reason: "Canary",
+    }
+}
+
+/// A denial that files nothing.
+pub fn denied(review: &Review<'_>, denial: &Denial) -> Decision {
+    let target = format!(
+        "{} {}",
+        review.operation.as_str(),
+        assess::target_of(review)
+    );
+    let text = match denial.reason {
+        Reason::ApprovalUnavailable => message::unavailable(&target, &denial.words),
+        _ => message::refused(&target, &denial.words),
+    };
+    let response = Response::refuse(Refusal {
+        reason: denial.reason,
+        message: text,
+        causes: vec![(denial.cause, crate::decide::visible::visible(&denial.words))],
+        name: crate::decide::visible::visible(review.name.unwrap_or_default()),
+        kind: review.resource.to_owned(),
+    })
+    .audited("decision", "refused")
+    .audited("cause", denial.cause);
+    Decision {
+        response,
+        verdict: "Deny",
+        reason: denial.cause,
+    }
+}
+
+/// A denial of a review that cannot be read.
+pub fn denied_unread(denial: &Denial) -> Response {
+    Response::refuse(Refusal {
+        reason: denial.reason,
+        message: message::refused("the review", &denial.words),
+        causes: vec![(denial.cause, crate::decide::visible::visible(&denial.words))],
+        name: String::new(),
+        kind: String::new(),
+    })
+}
+
+fn cooling(request: &ApprovalRequest, proposal: &Proposal, until: Timestamp) -> Decision {
+    let id = format!(
+        "{}/{}",
+        request.namespace().unwrap_or_default(),
+        request.name_any()
+    );
+    let response = Response::refuse(Refusal {
+        reason: Reason::ApprovalDenied,
+        message: message::denied(request, proposal, until),
+        causes: vec![("ApprovalDenied", id.clone())],
+        name: request.name_any(),
+        kind: "approvalrequests".to_owned(),
+    })
+    .audited("decision", "denied")
+    .audited("request", id);
+    Decision {
+        response,
+        verdict: "Deny",
+        reason: "ApprovalDenied",
+    }
+}
+
+fn approved(request: &ApprovalRequest, proposal: &Proposal, why: &str) -> Decision {
+    let id = format!(
+        "{}/{}",
+        request.namespace().unwrap_or_default(),
+        request.name_any()
+    );
+    let response = Response::refuse(Refusal {
+        reason: Reason::ApprovalPending,
+        message: message::approved(request, proposal, why),
+        causes: vec![("Approved", id.clone())],
+        name: request.name_any(),
+        kind: "approvalrequests".to_owned(),
+    })
+    .audited("decision", "approved-not-in-force")
+    .audited("request", id);
+    Decision {
+        response,
+        verdict: "Ask",
+        reason: "ApprovalPending",
+    }
+}
+
+fn admitted(
+    filed: &Filed,
+    grant: &Grant,
+    operation_id: &str,
+    proposal: &Proposal,
+    again: bool,
+) -> Decision {
+    let request = filed.requests.iter().find(|request| {
+        request.metadata.uid.as_deref() == Some(grant.spec.request_ref.uid.as_str())
+    });
+    let approvers: Vec<String> = request
+        .and_then(|request| request.status.as_ref())
+        .map(|status| {
+            let mut names: Vec<String> = status
+                .votes
+                .iter()
+                .filter(|vote| vote.counted)
+                .map(|vote| vote.username.clone())
+                .collect();
+            names.sort();
+            names.dedup();
+            names
+        })
+        .unwrap_or_default();
+    let used = grant
+        .status
+        .as_ref()
+        .and_then(|status| status.used)
+        .unwrap_or(0);
+    let left = grant
+        .spec
+        .uses
+        .map(|uses| i64::from(uses).saturating_sub(used));
+    let namespace = grant.namespace().unwrap_or_default();
+    let rules: Vec<String> = proposal
+        .rules
+        .policies
+        .iter()
+        .map(|policy| format!("{}/{}@{}", policy.kind, policy.name, policy.generation))
+        .collect();
+    let response = Response::allow()
+        .warned(message::admitted(
+            &format!("{namespace}/{}", grant.name_any()),
+            &approvers,
+            left,
+        ))
+        .audited(
+            "decision",
+            if again { "admitted-again" } else { "admitted" },
+        )
+        .audited("grant", format!("{namespace}/{}", grant.name_any()))
+        .audited(
+            "request",
+            format!("{namespace}/{}", grant.spec.request_ref.name),
+        )
+        .audited("operation", operation_id)
+        .audited("approver", approvers.join(","))
+        .audited("rule", rules.join(","))
+        .audited("digest", grant.spec.change_digest.clone());
+    Decision {
+        response,
+        verdict: "Allow",
+        reason: if again { "AdmittedAgain" } else { "Admitted" },
+    }
+}
