@@ -9,6 +9,8 @@
 
 mod bed;
 mod cluster;
+mod main_job;
+mod stack;
 
 use std::collections::BTreeSet;
 use std::fs;
