@@ -58,12 +58,14 @@ impl<'d> Comparison<'d> {
         compared.old_object = present(compared.old_object);
         compared.options = present(compared.options);
         let mut left_out = EditList::default();
+        let is_new = compared.operation == Operation::Create;
+        let generated = compared.generated_name && is_new;
         for object in [compared.object, compared.old_object].into_iter().flatten() {
-            let generated = compared.generated_name && compared.operation == Operation::Create;
             server_made::leave_out(
                 object,
                 compared.group,
                 compared.resource,
+                is_new,
                 generated,
                 &mut left_out,
             );

@@ -52,11 +52,12 @@ fn is_generated(end: &str) -> bool {
     end.len() == GENERATED_LENGTH && end.chars().all(|character| GENERATED.contains(character))
 }
 
-/// Adds to `edits` what the server made of this object. `generated_name`: its name stands for its `generateName`.
+/// Adds to `edits` what the server made of this object. `is_new`: it is being created. `generated_name`: its name stands for its `generateName`.
 pub fn leave_out(
     object: Value<'_>,
     group: &str,
     resource: &str,
+    is_new: bool,
     generated_name: bool,
     edits: &mut EditList,
 ) {
@@ -76,7 +77,7 @@ pub fn leave_out(
         ("", "services") => made.service(),
         ("", "pods") => made.pod(),
         ("batch", "jobs") => made.job(generated_name),
-        ("apps", "daemonsets") => made.daemon_set(),
+        ("apps", "daemonsets") if !is_new => made.daemon_set(),
         ("", "persistentvolumes") => made.persistent_volume(),
         _ => {}
     }
@@ -221,8 +222,9 @@ impl<'d> Made<'d, '_> {
         }
     }
 
-    /// The server writes this annotation from a counter of its own on every write and drops what a client sent. Since it
-    /// does so before ownership is computed too, the creator's entry owns it, so ownership says nothing here.
+    /// The server writes this annotation from a counter of its own on every update and drops what a client sends; the entry
+    /// of whoever created the object or tried that owns it all the same, so ownership says nothing here. At creation the
+    /// server keeps a client's number and else writes 1, so there the number is bound.
     fn daemon_set(&mut self) {
         let annotations = self
             .object

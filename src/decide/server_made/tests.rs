@@ -182,49 +182,103 @@ fn a_jobs_labels_are_left_out_only_where_they_hold_its_own_uid() {
     );
 }
 
+/// A review whose object is what `object` makes of a body, and, on an update, whose old object is the other.
+fn review(resource: &str, object: &str, old: Option<&str>) -> String {
+    let (group, resource) = resource.split_once('/').unwrap_or(("", resource));
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    format!(
+        r#"{{"request":{{"resource":{{"group":"{group}","resource":"{resource}"}},"operation":"{operation}","object":{object},"oldObject":{}}}}}"#,
+        old.unwrap_or("null")
+    )
+}
+
 #[test]
-fn a_daemon_sets_counter_and_a_volumes_phase_time_are_left_out() {
-    let object = |kind: &str, group: &str, resource: &str, body: &str| {
-        format!(
-            r#"{{"request":{{"resource":{{"group":"{group}","resource":"{resource}"}},"operation":"CREATE","object":{{"kind":"{kind}",{body}}}}}}}"#
-        )
-    };
-    let managed = r#""managedFields":[{"manager":"m","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:deprecated.daemonset.template.generation":{}}}}}]"#;
-    let daemon = |count: &str| {
-        object(
-            "DaemonSet",
-            "apps",
-            "daemonsets",
-            &format!(
-                r#""metadata":{{"annotations":{{"deprecated.daemonset.template.generation":{count},"a":"b"}},{managed}}}"#
-            ),
-        )
-    };
-    assert_eq!(change(&daemon("\"1\"")), change(&daemon("\"2\"")));
-    assert!(change(&daemon("\"1\"")).contains(r#""annotations":{"a":"b"}"#));
-    assert!(change(&daemon("\"x\"")).contains("template.generation"));
-    let volume = |time: &str| {
-        object(
-            "PersistentVolume",
-            "",
-            "persistentvolumes",
-            &format!(
-                r#""metadata":{{{managed}}},"status":{{"phase":"Pending","lastPhaseTransitionTime":"{time}"}}"#
-            ),
-        )
-    };
+fn an_update_that_makes_the_server_allocate_is_one_change_on_every_try() {
+    let made = text("create-service-loadbalancer-1");
+    let service = made
+        .split(r#""object":"#)
+        .nth(1)
+        .unwrap()
+        .split(r#","oldObject""#)
+        .next()
+        .unwrap();
+    let before = service
+        .replace(r#","nodePort":32220"#, "")
+        .replace(r#""healthCheckNodePort":30199,"#, "");
+    let before = before.replace(r#""type":"LoadBalancer""#, r#""type":"ClusterIP""#);
+    let again = service.replace("32220", "31148").replace("30199", "32052");
+    assert!(again != service && before != service);
+    let [one, two] =
+        [service, &again].map(|after| change(&review("services", after, Some(&before))));
+    assert_eq!(one, two);
+    assert_eq!(one, r#"{"/spec/type":{"to":"LoadBalancer"}}"#);
+    // A port that the client chooses is part of the change, and its old value is shown though the server made it.
+    let chosen = again.replace(r#""f:targetPort""#, r#""f:nodePort":{},"f:targetPort""#);
+    let bound = bound_text(
+        &review("services", &chosen, Some(service)),
+        &binding(StateBinding::TouchedFields),
+    );
+    let port = bound
+        .diff
+        .iter()
+        .find(|field| field.path.ends_with("/nodePort"))
+        .unwrap();
     assert_eq!(
-        change(&volume("2026-11-30T16:06:51Z")),
-        change(&volume("2026-11-30T16:06:52Z"))
+        (port.from.as_deref(), port.to.as_deref()),
+        (Some("32220"), Some("31148"))
+    );
+}
+
+#[test]
+fn a_daemon_sets_counter_is_left_out_of_updates_alone() {
+    let set = |count: &str, image: &str| {
+        let managed = r#""managedFields":[{"manager":"m","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:deprecated.daemonset.template.generation":{}}}}}]"#;
+        format!(
+            r#"{{"metadata":{{"annotations":{{"deprecated.daemonset.template.generation":{count},"a":"b"}},{managed}}},"spec":{{"image":"{image}"}}}}"#
+        )
+    };
+    let update = |from: &str, to: &str| {
+        bound_text(
+            &review("apps/daemonsets", &set(to, "y"), Some(&set(from, "x"))),
+            &binding(StateBinding::WholeObject),
+        )
+    };
+    let (one, two) = (update("\"1\"", "\"2\""), update("\"2\"", "\"3\""));
+    assert_eq!(one, two);
+    assert_eq!(one.change, r#"{"/spec/image":{"to":"y"}}"#);
+    assert!(
+        update("\"1\"", "\"x\"")
+            .change
+            .contains("template.generation")
+    );
+    // At creation the server keeps what a client chose, and else always writes 1.
+    let create = |count: &str| change(&review("apps/daemonsets", &set(count, "x"), None));
+    assert!(create("\"77\"").contains(r#""deprecated.daemonset.template.generation":"77""#));
+    assert_ne!(create("\"1\""), create("\"77\""));
+}
+
+#[test]
+fn a_persistent_volumes_phase_time_is_left_out() {
+    let volume = |resource: &str, time: &str| {
+        let managed = r#""managedFields":[{"manager":"m","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{}}]"#;
+        let object = format!(
+            r#"{{"metadata":{{{managed}}},"status":{{"phase":"Pending","lastPhaseTransitionTime":"{time}"}}}}"#
+        );
+        change(&review(resource, &object, None))
+    };
+    let (one, two) = ("2026-11-30T16:06:51Z", "2026-11-30T16:06:52Z");
+    assert_eq!(
+        volume("persistentvolumes", one),
+        volume("persistentvolumes", two)
     );
     assert_ne!(
-        change(&volume("2026-11-30T16:06:51Z")),
-        change(&volume("today"))
+        volume("persistentvolumes", one),
+        volume("persistentvolumes", "today")
     );
-    // The same members in other kinds are content.
-    assert!(
-        change(&volume("2026-11-30T16:06:51Z").replace("persistentvolumes", "widgets"))
-            .contains("lastPhaseTransitionTime")
+    assert_ne!(
+        volume("widgets", one),
+        volume("widgets", two),
+        "the same member in another kind is content"
     );
 }
 
