@@ -1,5 +1,7 @@
 //! One module for each subcommand: arguments and what is done with them.
 
+mod cleanup;
+mod controller;
 mod crds;
 mod manifests;
 mod webhook;
@@ -15,6 +17,10 @@ pub enum Command {
     Crds(crds::Arguments),
     /// Print namespace, accounts, rights, roles and policies of an installation.
     Manifests(manifests::Arguments),
+    /// Run one replica of the controller; one at a time does the work.
+    Controller(controller::Arguments),
+    /// Take policy bindings and webhook configurations away: afterwards nothing waits for a person any more.
+    Cleanup(cleanup::Arguments),
     /// Run one replica of the admission webhook.
     Webhook(webhook::Arguments),
 }
@@ -25,6 +31,8 @@ impl Command {
         match self {
             Self::Crds(arguments) => crds::run(&arguments),
             Self::Manifests(arguments) => manifests::run(arguments),
+            Self::Controller(arguments) => controller::run(arguments),
+            Self::Cleanup(arguments) => cleanup::run(arguments),
             Self::Webhook(arguments) => webhook::run(arguments),
         }
     }

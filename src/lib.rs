@@ -1,8 +1,9 @@
 //! grantgate puts a person's decision between an AI agent and a change to a Kubernetes cluster.
 
 pub mod api;
-pub mod cluster;
 pub mod cli;
+pub mod cluster;
+pub mod control;
 pub mod crds;
 pub mod decide;
 pub mod manifests;

@@ -170,6 +170,46 @@ pub async fn run(
         .await)
 }
 
+/// Takes a plain port for probes and metrics alone, of a component that answers no admission. What comes back serves for as long as
+/// it is polled.
+pub async fn probes(
+    address: SocketAddr,
+    readiness: Readiness,
+    metrics: Arc<Metrics>,
+) -> Result<(SocketAddr, impl Future<Output = ()>), ServeError> {
+    let limits = Limits::default();
+    let (listener, bound) = listen(address).await?;
+    let in_flight = InFlight::new(
+        limits.bodies_in_flight,
+        metrics.bodies_in_flight.clone(),
+        metrics.bytes_in_flight.clone(),
+    );
+    let door = Door {
+        listener,
+        tls: None,
+        shell: Arc::new(Shell {
+            admit: None,
+            largest_body: limits.largest_body,
+            in_flight,
+            readiness,
+            metrics,
+        }),
+        connections: limits.connections,
+        handshake: limits.handshake,
+        patience: Patience {
+            head: limits.head,
+            idle: limits.idle,
+        },
+        drain: limits.drain,
+    };
+    tracing::info!(probes = %bound, "listening");
+    Ok((bound, async move {
+        // Never told to close: the sender lives as long as this.
+        let (_open, closing) = watch::channel(false);
+        door.serve(closing).await;
+    }))
+}
+
 impl Server {
     /// Takes the ports, logs and writes down their addresses, and adds the conditions [`CERTIFICATE`] and [`RUNNING`]
     /// to `readiness`.

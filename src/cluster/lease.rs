@@ -78,17 +78,18 @@ async fn rest(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
-/// Runs for leadership for ever. The receiver says whether we lead; it turns false before anybody else can take over.
+/// Runs for leadership until the last receiver is dropped. The receiver says whether we lead; it turns false before anybody else can take
+/// over. The task ends once a Lease that we held is given back, so that the next leader need not wait.
 pub fn run_for_leader(
     client: &Client,
     namespace: &str,
     name: &str,
     me: &str,
-) -> watch::Receiver<bool> {
+) -> (watch::Receiver<bool>, tokio::task::JoinHandle<()>) {
     let (leads, receiver) = watch::channel(false);
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let (name, me) = (name.to_owned(), me.to_owned());
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         let (mut seen, mut seen_since, mut renewed) = (None, moment(), moment());
         while !leads.is_closed() {
             let started = moment();
@@ -107,14 +108,16 @@ pub fn run_for_leader(
                     }
                 }
             }
-            rest(RENEW_EVERY).await;
+            tokio::select! {
+                () = rest(RENEW_EVERY) => {}
+                () = leads.closed() => {}
+            }
         }
-        // Stopping on purpose: the next leader need not wait.
         if *leads.borrow() {
             release(&api, &name, &me).await;
         }
     });
-    receiver
+    (receiver, task)
 }
 
 type Seen = Option<(Option<String>, Option<MicroTime>, Option<String>)>;

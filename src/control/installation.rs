@@ -1,0 +1,578 @@
+//! Keeps what an installation consists of: Secrets, webhook configurations, the default policy, and what is known of the gate.
+//!
+//! One round looks at everything and repairs what differs. Rounds are woken by changes of identities and of what is kept, and come by
+//! themselves every few seconds.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+        ValidatingWebhookConfiguration,
+    },
+    coordination::v1::Lease,
+    events::v1::Event,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions,
+    },
+};
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+
+use super::{
+    Context,
+    authorship::{self, AuthorshipError},
+    canary,
+    certificate::{self, CertificateError},
+    configuration::{self, GATE, GUARD, Leaving, Reach, STAMP},
+    default_policy,
+    identities::{self, Gate},
+    servers::Servers,
+    wake,
+};
+use crate::{
+    api::{AgentIdentity, ClusterApprovalPolicy, ServiceAccountRef},
+    cluster::{
+        client::{CallError, within},
+        clock::ClockError,
+        lease::{COMPONENT_LABEL, Replica},
+        secrets,
+        watch::{self, Change, Progress},
+    },
+    decide::gate_entries::{self, Subjects},
+    serve::{certs::Names, guard},
+};
+
+/// Rounds come by themselves so often.
+const ROUND: Duration = Duration::from_secs(10);
+/// So soon while something is not proven or failed.
+const SOON: Duration = Duration::from_millis(500);
+/// A proof of all entries is repeated so often.
+const PROVE_AGAIN: Duration = Duration::from_secs(30);
+/// Leases of replicas that are gone for so long are removed.
+const STALE_LEASE: jiff::SignedDuration = jiff::SignedDuration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What an installation is told at its start.
+pub struct Settings {
+    /// Where API servers find the webhook.
+    pub reach: Reach,
+    /// Names in the serving certificate.
+    pub names: Names,
+    /// The API servers.
+    pub servers: Arc<Servers>,
+}
+
+/// The identities as watched.
+#[derive(Default)]
+struct Declared {
+    identities: Mutex<BTreeMap<String, AgentIdentity>>,
+}
+
+/// Why a round did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Clock(#[from] ClockError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("{name}: {error}")]
+    Configuration {
+        name: &'static str,
+        error: CallError,
+    },
+    #[error("ClusterApprovalPolicy grantgate-default: {0}")]
+    Default(CallError),
+}
+
+/// Keeps an installation for as long as it is polled.
+pub async fn run(context: Arc<Context>, settings: Settings) {
+    let declared = Arc::new(Declared::default());
+    let notify = Arc::new(Notify::new());
+    let progress = Progress::new("agentidentities");
+    let mut watches = JoinSet::new();
+    watch_identities(&mut watches, &context, &declared, &notify, &progress);
+    watch_kept(&mut watches, &context, &notify);
+
+    let mut keeper = Keeper {
+        context,
+        settings,
+        declared,
+        progress,
+        gate: Gate::default(),
+        proven_at: None,
+        leases_at: None,
+        key: None,
+    };
+    loop {
+        let next = match keeper.round().await {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::warn!(%error, "the installation is not as it should be");
+                SOON
+            }
+        };
+        let _ = tokio::time::timeout(next, notify.notified()).await;
+    }
+}
+
+fn watch_identities(
+    tasks: &mut JoinSet<()>,
+    context: &Context,
+    declared: &Arc<Declared>,
+    notify: &Arc<Notify>,
+    progress: &Arc<Progress>,
+) {
+    let api = Api::<DynamicObject>::all_with(
+        context.client.clone(),
+        &ApiResource::erase::<AgentIdentity>(&()),
+    );
+    let (declared, notify, progress) = (declared.clone(), notify.clone(), progress.clone());
+    tasks.spawn(async move {
+        watch::run(api, progress, move |change| {
+            declared.take(change);
+            notify.notify_one();
+        })
+        .await;
+    });
+}
+
+/// Drift is repaired when it happens.
+fn watch_kept(tasks: &mut JoinSet<()>, context: &Context, notify: &Arc<Notify>) {
+    let client = &context.client;
+    for name in [GATE, GUARD] {
+        let api = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+        tasks.spawn(wake::on_changes(api, name, notify.clone()));
+    }
+    let api = Api::<MutatingWebhookConfiguration>::all(client.clone());
+    tasks.spawn(wake::on_changes(api, STAMP, notify.clone()));
+    let api = Api::<ValidatingAdmissionPolicy>::all(client.clone());
+    tasks.spawn(wake::on_changes(api, authorship::POLICY, notify.clone()));
+    let api = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
+    tasks.spawn(wake::on_changes(api, authorship::POLICY, notify.clone()));
+    let api = Api::<ClusterApprovalPolicy>::all(client.clone());
+    tasks.spawn(wake::on_changes(api, default_policy::NAME, notify.clone()));
+}
+
+impl Declared {
+    fn take(&self, change: Change) {
+        let mut known = self.lock();
+        let read = |mut object: DynamicObject| {
+            object.managed_fields_mut().clear();
+            let name = object.name_any();
+            match object.try_parse::<AgentIdentity>() {
+                Ok(identity) => Some((name, identity)),
+                Err(error) => {
+                    tracing::warn!(name, %error, "an AgentIdentity cannot be read; its subjects stay as they were");
+                    None
+                }
+            }
+        };
+        match change {
+            Change::Reset(objects) => {
+                let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
+                known.retain(|name, _| names.contains(name));
+                known.extend(objects.into_iter().filter_map(read));
+            }
+            Change::Applied(object) => known.extend(read(*object)),
+            Change::Deleted(object) => {
+                known.remove(&object.name_any());
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, AgentIdentity>> {
+        self.identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The oldest first: where room ends, the youngest are left out.
+    fn by_age(&self) -> Vec<AgentIdentity> {
+        let mut all: Vec<AgentIdentity> = self.lock().values().cloned().collect();
+        all.sort_by_key(|identity| {
+            let created = identity.metadata.creation_timestamp.as_ref();
+            (created.map(|time| time.0), identity.name_any())
+        });
+        all
+    }
+}
+
+struct Keeper {
+    context: Arc<Context>,
+    settings: Settings,
+    declared: Arc<Declared>,
+    progress: Arc<Progress>,
+    gate: Gate,
+    proven_at: Option<Instant>,
+    leases_at: Option<Instant>,
+    key: Option<BTreeMap<String, ByteString>>,
+}
+
+impl Keeper {
+    /// One look at everything. Answers with how soon the next is due.
+    async fn round(&mut self) -> Result<Duration, RoundError> {
+        let client = self.context.client.clone();
+        let namespace = self.context.namespace.clone();
+        // Also the first contact: the time is known from the API server's answers.
+        let key = certificate::fingerprint(&client, &namespace).await?;
+        self.take_key(&key);
+        let now = self.context.view.clock.now()?;
+        default_policy::ensure(&client)
+            .await
+            .map_err(RoundError::Default)?;
+        if !self.progress.synced() {
+            // Without the list every subject would seem to have left.
+            return Ok(SOON);
+        }
+        self.configurations(now).await?;
+        let authored = self.authorship().await;
+        self.prove().await;
+        let written = self.statuses(now).await;
+        self.stale_leases(now).await;
+        let proven = self.is_proven();
+        Ok(match authored && proven && written {
+            true => ROUND,
+            false => SOON,
+        })
+    }
+
+    /// The view fingerprints with the key that is there.
+    fn take_key(&mut self, key: &Secret) {
+        if self.key != key.data {
+            self.key.clone_from(&key.data);
+            match secrets::redactor(key) {
+                Some(redactor) => self.context.view.set_redactor(redactor),
+                None => tracing::error!(
+                    "Secret grantgate-fingerprint-key cannot be used: delete it to have another made"
+                ),
+            }
+        }
+    }
+
+    async fn configurations(&mut self, now: Timestamp) -> Result<(), RoundError> {
+        let context = self.context.clone();
+        let client = &context.client;
+        let of = |name| move |error| RoundError::Configuration { name, error };
+        let gate: Option<ValidatingWebhookConfiguration> =
+            configuration::read(client, GATE).await.map_err(of(GATE))?;
+        let guard: Option<ValidatingWebhookConfiguration> = configuration::read(client, GUARD)
+            .await
+            .map_err(of(GUARD))?;
+        let stamp: Option<MutatingWebhookConfiguration> = configuration::read(client, STAMP)
+            .await
+            .map_err(of(STAMP))?;
+
+        let published = match (&gate, &guard, &stamp) {
+            (Some(gate), Some(guard), Some(stamp)) => {
+                use configuration::Configuration;
+                let bundles = [gate.ca_bundles(), guard.ca_bundles(), stamp.ca_bundles()];
+                configuration::published(&bundles.concat())
+            }
+            _ => String::new(),
+        };
+        let contents = certificate::serving(
+            client,
+            &context.namespace,
+            &self.settings.names,
+            &published,
+            now,
+        )
+        .await?;
+        let (reach, bundle) = (&self.settings.reach, contents.ca_bundle.as_str());
+
+        // The guard and the stamp first: without the gate's refusal nothing else here stops on them.
+        let wanted = configuration::guard(&context.namespace, reach, bundle);
+        configuration::apply(client, GUARD, guard, &wanted)
+            .await
+            .map_err(of(GUARD))?;
+        let wanted = configuration::stamp(reach, bundle);
+        configuration::apply(client, STAMP, stamp, &wanted)
+            .await
+            .map_err(of(STAMP))?;
+        self.gate_configuration(gate, bundle, now).await
+    }
+
+    async fn gate_configuration(
+        &mut self,
+        live: Option<ValidatingWebhookConfiguration>,
+        bundle: &str,
+        now: Timestamp,
+    ) -> Result<(), RoundError> {
+        let context = self.context.clone();
+        let own = configuration::own_accounts(&context.namespace);
+        let identities: Vec<(String, Subjects)> = self
+            .declared
+            .by_age()
+            .iter()
+            .map(|identity| (identity.name_any(), identities::gated(identity, &own)))
+            .collect();
+        let mut all = Subjects::default();
+        for (_, subjects) in &identities {
+            all.extend(subjects);
+        }
+        let mut leaving = configuration::leaving(live.as_ref(), &all, now);
+        leaving
+            .subjects
+            .usernames
+            .retain(|name| !own.contains(name));
+        let canary = ServiceAccountRef {
+            namespace: context.namespace.to_string(),
+            name: canary::NAME.to_owned(),
+        };
+        let entries = gate_entries::entries(&identities, &leaving.subjects, &canary.username());
+        let wanted = configuration::gate(&entries, &self.settings.reach, bundle);
+        let wanted = configuration::with_leaving(wanted, &leaving);
+        self.gate.left_out.clone_from(&entries.left_out);
+        let before = live.clone();
+        let installed = match configuration::apply(&context.client, GATE, live, &wanted).await {
+            Ok(there) => {
+                self.gate.refused = None;
+                if leaving.news {
+                    self.tell_leaving(&there, &leaving, now).await;
+                }
+                configuration::installed(&there)
+            }
+            // Refused for what it holds: the earlier one stays in force, and identities that it lacks are told so (V14).
+            Err(error)
+                if error.is_definite()
+                    && !error.is_conflict()
+                    && !error.is_already_exists()
+                    && before.is_some() =>
+            {
+                tracing::error!(%error, "the API server refuses the gate's configuration");
+                self.gate.refused = Some(error.to_string());
+                before
+                    .as_ref()
+                    .map(configuration::installed)
+                    .unwrap_or_default()
+            }
+            Err(error) => return Err(RoundError::Configuration { name: GATE, error }),
+        };
+        if installed != self.gate.installed {
+            self.gate.installed = installed;
+            self.gate.proven.clear();
+            self.proven_at = None;
+        }
+        Ok(())
+    }
+
+    /// Removing an identity is an act: one audit line, one Event.
+    async fn tell_leaving(
+        &self,
+        gate: &ValidatingWebhookConfiguration,
+        leaving: &Leaving,
+        now: Timestamp,
+    ) {
+        let lines: Vec<String> = leaving.subjects.lines().collect();
+        let until = leaving.until.unwrap_or(now);
+        tracing::info!(target: "grantgate::audit", action = "IdentitiesRemoved", %until, subjects = ?lines, "no AgentIdentity declares these any more");
+        let shown = crate::decide::visible::visible(&lines.join(", "));
+        let note: String = format!("No longer sent to the gate from {until} on: {shown}")
+            .chars()
+            .take(1000)
+            .collect();
+        let event = Event {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{GATE}.")),
+                namespace: Some("default".to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some("RemoveIdentities".to_owned()),
+            event_time: Some(MicroTime(now)),
+            note: Some(note),
+            reason: Some("IdentitiesRemoved".to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+                kind: Some("ValidatingWebhookConfiguration".to_owned()),
+                name: Some(GATE.to_owned()),
+                uid: gate.uid(),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some("grantgate.dev/controller".to_owned()),
+            reporting_instance: Some(self.context.replica.chars().take(128).collect()),
+            type_: Some("Warning".to_owned()),
+            ..Event::default()
+        };
+        let api: Api<Event> = Api::namespaced(self.context.client.clone(), "default");
+        if let Err(error) = within(LIMIT, api.create(&PostParams::default(), &event)).await {
+            tracing::warn!(%error, "the Event could not be written");
+        }
+    }
+
+    async fn authorship(&self) -> bool {
+        let context = &self.context;
+        let now = || context.view.clock.now().ok();
+        let since = authorship::since(
+            &context.client,
+            &self.settings.servers,
+            &context.namespace,
+            now,
+        )
+        .await;
+        match since {
+            Ok(since) => {
+                context.guard_since.set(since);
+                since.is_some()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "it is not proven who decides, so no vote counts");
+                // One failed call says nothing about what was proven.
+                if !matches!(error, AuthorshipError::Call(_)) {
+                    context.guard_since.set(None);
+                }
+                false
+            }
+        }
+    }
+
+    async fn prove(&mut self) {
+        let now = moment();
+        let fresh = self
+            .proven_at
+            .is_some_and(|at| now.duration_since(at) < PROVE_AGAIN);
+        if fresh && self.is_proven() {
+            return;
+        }
+        let proven = canary::prove(
+            &self.settings.servers,
+            &self.context.namespace,
+            &self.gate.installed,
+        )
+        .await;
+        if proven != self.gate.proven {
+            tracing::info!(?proven, "canaries were answered");
+        }
+        self.gate.proven = proven;
+        self.proven_at = Some(now);
+    }
+
+    fn is_proven(&self) -> bool {
+        let proofs = self.gate.proven.iter().flat_map(|server| &server.entries);
+        !self.gate.proven.is_empty()
+            && proofs
+                .into_iter()
+                .all(|proof| *proof == canary::Proof::Enforced)
+    }
+
+    /// Writes what changed. False: something could not be written.
+    async fn statuses(&self, now: Timestamp) -> bool {
+        let world = self.context.view.world();
+        let mut all_written = true;
+        for identity in self.declared.by_age() {
+            let problems = guard::identity_problems(&world, &identity);
+            let status = identities::plan(&identity, &problems, &self.gate, now);
+            match identities::write(&self.context.client, &identity, status).await {
+                Ok(_) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => all_written = false,
+                Err(error) => {
+                    tracing::warn!(identity = identity.name_any(), %error, "its status could not be written");
+                    all_written = false;
+                }
+            }
+        }
+        all_written
+    }
+
+    /// Removes Leases of replicas that are long gone.
+    async fn stale_leases(&mut self, now: Timestamp) {
+        let moment = moment();
+        if self
+            .leases_at
+            .is_some_and(|at| moment.duration_since(at) < Duration::from_secs(60))
+        {
+            return;
+        }
+        self.leases_at = Some(moment);
+        let api: Api<Lease> = Api::namespaced(self.context.client.clone(), &self.context.namespace);
+        let labelled = ListParams::default().labels(&format!("{COMPONENT_LABEL}=webhook"));
+        let leases = match within(LIMIT, api.list(&labelled)).await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list Leases");
+                return;
+            }
+        };
+        for lease in leases.items.iter().filter(|lease| is_stale(lease, now)) {
+            let name = Replica::of(lease, now).name;
+            let only_this = DeleteParams {
+                preconditions: Some(Preconditions {
+                    resource_version: lease.resource_version(),
+                    uid: lease.uid(),
+                }),
+                ..DeleteParams::default()
+            };
+            tracing::info!(lease = name, "removing the Lease of a replica that is gone");
+            if let Err(error) = within(LIMIT, api.delete(&name, &only_this)).await {
+                tracing::warn!(%error, lease = name, "it could not be removed");
+            }
+        }
+    }
+}
+
+/// Whether a replica's Lease ran out long ago.
+fn is_stale(lease: &Lease, now: Timestamp) -> bool {
+    let spec = lease.spec.as_ref();
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+    let last = renewed
+        .map(|time| time.0)
+        .or_else(|| lease.meta().creation_timestamp.as_ref().map(|time| time.0));
+    last.is_some_and(|last| now.duration_since(last) > STALE_LEASE)
+}
+
+fn moment() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "spans of the local clock")]
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_leases_that_ran_out_long_ago_are_removed() {
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": {"name": "r"},
+            "spec": {"renewTime": "2026-01-01T10:00:00.000000Z"},
+        }))
+        .unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert!(!is_stale(&lease, at("2026-01-01T10:00:20Z")));
+        assert!(is_stale(&lease, at("2026-01-01T10:11:00Z")));
+        assert!(!is_stale(&Lease::default(), at("2026-01-01T10:11:00Z")));
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_keeps_its_subjects() {
+        let object = |spec: serde_json::Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "grantgate.dev/v1alpha1",
+                "kind": "AgentIdentity",
+                "metadata": {"name": "a"},
+                "spec": spec,
+            }))
+            .unwrap()
+        };
+        let good = json!({"owner": {"user": "o"}, "subjects": [{"user": "bot"}]});
+        let declared = Declared::default();
+        declared.take(Change::Applied(Box::new(object(good))));
+        declared.take(Change::Applied(Box::new(object(json!({"subjects": 7})))));
+        declared.take(Change::Reset(vec![object(json!({"subjects": 7}))]));
+        assert_eq!(declared.by_age().len(), 1);
+        declared.take(Change::Reset(Vec::new()));
+        assert!(declared.by_age().is_empty());
+    }
+}
