@@ -64,9 +64,11 @@ impl Caller {
 fn matching(entries: &Entries, caller: &Caller) -> Vec<String> {
     let mut context = Context::default();
     context.add_variable("request", caller.request()).unwrap();
-    context.add_function("lowerAscii", |This(text): This<std::sync::Arc<String>>| {
-        text.to_ascii_lowercase()
-    });
+    context
+        .add_function("lowerAscii", |This(text): This<std::sync::Arc<String>>| {
+            text.to_ascii_lowercase()
+        })
+        .unwrap();
     let holds = |expression: &String| {
         let program = Program::compile(expression).unwrap();
         match program.execute(&context) {
