@@ -7,8 +7,10 @@
     reason = "tests"
 )]
 
+mod authorship;
 mod bed;
 mod cluster;
+mod kinds;
 mod main_job;
 mod stack;
 

@@ -1,6 +1,11 @@
 //! A proposal and the grant that permits it, for the tests of `live`, `spend` and `chain`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -29,7 +34,9 @@ pub fn now() -> Timestamp {
 
 /// So many seconds later.
 pub fn after(seconds: i64) -> Timestamp {
-    now().checked_add(SignedDuration::from_secs(seconds)).unwrap()
+    now()
+        .checked_add(SignedDuration::from_secs(seconds))
+        .unwrap()
 }
 
 fn bound(change: &str, state: &str) -> Bound {
@@ -67,11 +74,17 @@ pub fn proposal() -> Proposal {
         },
         action_key: name::action_key("oidc:ops-bot", "ops-bot", &action),
         action,
-        bound: bound(r#"{"/spec/replicas":{"to":5}}"#, r#"{"/spec/replicas":{"is":3},"uid":"t1"}"#),
+        bound: bound(
+            r#"{"/spec/replicas":{"to":5}}"#,
+            r#"{"/spec/replicas":{"is":3},"uid":"t1"}"#,
+        ),
         rules: Rules {
             policies: vec![policy("production", 1)],
             policy_set_hash: canonical::digest("\"set\""),
-            validity: Validity { uses: Some(1), duration_seconds: Some(600) },
+            validity: Validity {
+                uses: Some(1),
+                duration_seconds: Some(600),
+            },
             binding: ResolvedBinding {
                 change: ChangeBinding::Exact,
                 state: StateBinding::TouchedFields,
@@ -84,10 +97,17 @@ pub fn proposal() -> Proposal {
             shaped_by: Vec::new(),
             messages: Vec::new(),
         },
-        base: Some(Base { resource_version: "100".into(), generation: Some(7) }),
+        base: Some(Base {
+            resource_version: "100".into(),
+            generation: Some(7),
+        }),
         object_uid: "t1".into(),
         raises_generation: true,
-        options: Options { canonical: "{}".into(), digest: canonical::digest("{}"), grace_seconds: None },
+        options: Options {
+            canonical: "{}".into(),
+            digest: canonical::digest("{}"),
+            grace_seconds: None,
+        },
         facts: Vec::new(),
         home: "web".into(),
     }
@@ -97,7 +117,10 @@ pub fn proposal() -> Proposal {
 pub fn deletion() -> Proposal {
     let mut proposal = proposal();
     proposal.action.operation = Operation::Delete;
-    proposal.bound = bound(r#"{"options":{"propagationPolicy":"Background"}}"#, r#"{"uid":"t1"}"#);
+    proposal.bound = bound(
+        r#"{"options":{"propagationPolicy":"Background"}}"#,
+        r#"{"uid":"t1"}"#,
+    );
     proposal.raises_generation = false;
     set_options(&mut proposal, 30);
     proposal.action_key = name::action_key("oidc:ops-bot", "ops-bot", &proposal.action);
@@ -132,7 +155,10 @@ pub fn set_state(proposal: &mut Proposal, state: &str) {
 pub fn again(proposal: &Proposal, uid: u8, resource_version: &str, generation: i64) -> Proposal {
     let mut again = proposal.clone();
     again.admission_uid = format!("00000000-0000-0000-0000-0000000000{uid:02}");
-    again.base = Some(Base { resource_version: resource_version.into(), generation: Some(generation) });
+    again.base = Some(Base {
+        resource_version: resource_version.into(),
+        generation: Some(generation),
+    });
     again
 }
 
@@ -154,7 +180,10 @@ pub fn grant(proposal: &Proposal, uses: Option<i32>) -> Grant {
     let mut grant = Grant::new(
         "gr-a",
         GrantSpec {
-            request_ref: RequestRef { name: "ar-a".into(), uid: "r1".into() },
+            request_ref: RequestRef {
+                name: "ar-a".into(),
+                uid: "r1".into(),
+            },
             action_key: proposal.action_key.clone(),
             requester: proposal.requester.clone(),
             action: proposal.action.clone(),
@@ -192,7 +221,10 @@ pub fn request(proposal: &Proposal, uid: &str, phase: Option<RequestPhase>) -> A
         status.ended_at = Some(MicroTime(now()));
     }
     if phase == Some(RequestPhase::Approved) {
-        status.grant = Some(GrantRef { name: "gr-a".into(), uid: Some("g1".into()) });
+        status.grant = Some(GrantRef {
+            name: "gr-a".into(),
+            uid: Some("g1".into()),
+        });
     }
     request
 }

@@ -19,6 +19,7 @@ pub mod audit;
 pub mod control_plane;
 pub mod faults;
 pub mod http;
+pub mod install;
 pub mod pki;
 pub mod process;
 pub mod programs;
