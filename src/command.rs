@@ -12,6 +12,7 @@ use clap::Subcommand;
 
 /// What the program does.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "made once per process")]
 pub enum Command {
     /// Print the CustomResourceDefinitions, or write one file for each.
     Crds(crds::Arguments),

@@ -3,23 +3,30 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use grantgate::manifests::{self, Options};
+use grantgate::manifests;
 use grantgate::{crds, yaml};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::http::Answer;
 use super::wait::{PATIENCE, eventually};
-use super::{Cluster, User, shared};
+use super::{Cluster, Options, User};
 
-/// The [`shared`] cluster with everything in it that `grantgate crds` and `grantgate manifests` print.
+/// A cluster with everything in it that `grantgate crds` and `grantgate manifests` print, and no component running: what holds
+/// here holds in the API server alone.
 pub async fn installed() -> &'static Cluster {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let cluster = shared().await;
+    static INSTALLED: OnceCell<Cluster> = OnceCell::const_new();
     INSTALLED
-        .get_or_init(async || cluster.install().await.unwrap())
-        .await;
-    cluster
+        .get_or_init(async || {
+            let cluster = Cluster::start(Options {
+                controller_manager: true,
+                ..Options::default()
+            })
+            .await;
+            cluster.install().await.unwrap();
+            cluster
+        })
+        .await
 }
 
 impl Cluster {
@@ -30,7 +37,7 @@ impl Cluster {
             self.apply(path, &serde_json::to_value(&definition)?)
                 .await?;
         }
-        for object in manifests::render(&Options::default())? {
+        for object in manifests::render(&manifests::Options::default())? {
             let object = serde_json::to_value(&object)?;
             self.apply(&collection(&object)?, &object).await?;
         }
