@@ -2,6 +2,7 @@
 
 pub mod assess;
 pub mod bind;
+pub mod boundary;
 pub mod canonical;
 pub mod catalog;
 pub mod cel_text;
@@ -19,6 +20,7 @@ pub mod message;
 pub mod mismatch;
 pub mod mount;
 pub mod name;
+pub mod observe;
 pub mod options;
 pub mod ownership;
 pub mod pointer;

@@ -11,7 +11,9 @@ use grantgate::{
         lease,
         view::View,
     },
-    control::{Context, certificate, configuration::Reach, installation, servers::Servers},
+    control::{
+        Context, certificate, configuration::Reach, installation, records, servers::Servers,
+    },
     decide::redact::Redactor,
     manifests::NAMESPACE,
     serve::{self, Metrics, Readiness},
@@ -163,6 +165,7 @@ fn start(
         servers: servers.clone(),
     };
     work.spawn(installation::run(context.clone(), settings));
+    work.spawn(records::run(context.clone()));
 }
 
 #[cfg(test)]

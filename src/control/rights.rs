@@ -1,0 +1,224 @@
+//! Rights of people and agents as the API server's authorizer has them now, with answers kept for a short while.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use tokio::time::Instant;
+
+use crate::{
+    api::{Action, ApprovalRequest, Operation, Requester},
+    cluster::{
+        client::{CallError, within},
+        rights::{Person, Right},
+    },
+    serve::guard,
+};
+
+/// How long an answer about rights is good for looking.
+pub const GLANCE: Duration = Duration::from_secs(5);
+/// How long an answer about rights is good for what is already permitted.
+pub const RECHECK: Duration = Duration::from_secs(30);
+/// Answers that are kept; beyond it all are forgotten.
+const MAX_ANSWERS: usize = 10_000;
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Answers of the API server, each with its age.
+pub struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + std::hash::Hash, V: Clone> Answers<K, V> {
+    /// The answer, if it is younger than `age`.
+    pub fn young(&self, key: &K, age: Duration) -> Option<V> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, answer) = answers.get(key)?;
+        (at.elapsed() < age).then(|| answer.clone())
+    }
+
+    /// Keeps an answer as of now.
+    pub fn keep(&self, key: K, answer: V) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the age of an answer is a span of the local clock"
+        )]
+        let now = Instant::now();
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= MAX_ANSWERS {
+            answers.clear();
+        }
+        answers.insert(key, (now, answer));
+    }
+}
+
+/// Answers about rights, with their age.
+#[derive(Default)]
+pub struct Rights {
+    approve: Answers<(Person, String), BTreeSet<String>>,
+    other: Answers<(Person, Right, String), bool>,
+}
+
+impl Rights {
+    /// The policies of a request that somebody may approve on, asked again if the last answer is older than `age`.
+    pub async fn on(
+        &self,
+        client: &Client,
+        person: &Person,
+        request: &ApprovalRequest,
+        age: Duration,
+    ) -> Result<BTreeSet<String>, String> {
+        let key = (person.clone(), request.uid().unwrap_or_default());
+        if let Some(known) = self.approve.young(&key, age) {
+            return Ok(known);
+        }
+        let may = guard::rights_on(client, person, request).await?;
+        self.approve.keep(key, may.clone());
+        Ok(may)
+    }
+
+    /// Whether somebody has a right, on a subresource where one is named.
+    pub async fn has(
+        &self,
+        client: &Client,
+        person: &Person,
+        right: &Right,
+        subresource: &str,
+        age: Duration,
+    ) -> Result<bool, String> {
+        let key = (person.clone(), right.clone(), subresource.to_owned());
+        if let Some(known) = self.other.young(&key, age) {
+            return Ok(known);
+        }
+        let has = ask(client, person, right, subresource)
+            .await
+            .map_err(|error| error.to_string())?;
+        self.other.keep(key, has);
+        Ok(has)
+    }
+}
+
+async fn ask(
+    client: &Client,
+    person: &Person,
+    right: &Right,
+    subresource: &str,
+) -> Result<bool, CallError> {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(person.username.clone()),
+            uid: some(&person.uid),
+            groups: Some(person.groups.clone()),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(right.verb.clone()),
+                group: Some(right.group.clone()),
+                resource: Some(right.resource.clone()),
+                subresource: some(subresource),
+                namespace: some(&right.namespace),
+                name: some(&right.name),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    let answer = within(LIMIT, api.create(&PostParams::default(), &review)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// A requester whose groups follow from its name: a ServiceAccount. Others' groups are in no record, so their rights cannot be asked.
+pub fn service_account(requester: &Requester) -> Option<(Person, &str, &str)> {
+    let rest = requester.username.strip_prefix("system:serviceaccount:")?;
+    let (namespace, name) = rest.split_once(':')?;
+    let person = Person {
+        username: requester.username.clone(),
+        uid: requester.uid.clone().unwrap_or_default(),
+        groups: vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ],
+        ..Person::default()
+    };
+    Some((person, namespace, name))
+}
+
+/// The rights of which a requester needs one for an action.
+pub fn needed(action: &Action) -> Vec<Right> {
+    let right = |verb: &str, name: &str| Right {
+        verb: verb.to_owned(),
+        group: action.group.clone(),
+        resource: action.resource.clone(),
+        namespace: action.namespace.clone().unwrap_or_default(),
+        name: name.to_owned(),
+    };
+    let name = action.name.as_deref().unwrap_or_default();
+    match action.operation {
+        // A POST names nothing when it is authorized; an apply does.
+        Operation::Create => vec![right("create", ""), right("create", name)],
+        Operation::Update => vec![right("update", name), right("patch", name)],
+        Operation::Delete => vec![right("delete", name)],
+        Operation::Connect | Operation::Unknown => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests"
+    )]
+
+    use super::*;
+
+    #[test]
+    fn only_of_service_accounts_the_groups_are_known() {
+        let requester = |username: &str| Requester {
+            username: username.to_owned(),
+            ..Requester::default()
+        };
+        let account = requester("system:serviceaccount:agents:ops-bot");
+        let (person, namespace, name) = service_account(&account).unwrap();
+        assert_eq!((namespace, name), ("agents", "ops-bot"));
+        assert!(
+            person
+                .groups
+                .contains(&"system:serviceaccounts:agents".to_owned())
+        );
+        assert!(service_account(&requester("oidc:ops-bot")).is_none());
+    }
+
+    #[test]
+    fn an_update_needs_one_of_two_verbs() {
+        let action = |operation: &str| -> Action {
+            serde_json::from_value(serde_json::json!({
+                "operation": operation, "group": "apps", "version": "v1", "resource": "deployments", "namespace": "web", "name": "api",
+                "options": "{}",
+            }))
+            .unwrap()
+        };
+        let verbs = |operation| -> Vec<String> {
+            needed(&action(operation))
+                .into_iter()
+                .map(|right| right.verb)
+                .collect()
+        };
+        assert_eq!(verbs("UPDATE"), ["update", "patch"]);
+        assert_eq!(verbs("DELETE"), ["delete"]);
+        assert_eq!(verbs("CREATE"), ["create", "create"]);
+        assert!(verbs("CONNECT").is_empty());
+    }
+}

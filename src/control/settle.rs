@@ -1,0 +1,418 @@
+//! Settlement: what became of each use, read from the target once no retry of it can land any more.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{AsyncBufReadExt, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        Grant,
+        grant::{Evidence, GrantStatus, Use, UseEffect},
+    },
+    cluster::client::{CallError, within},
+    control::{
+        desk::Desk,
+        journal::{AUDIT, settled_line},
+        request::News,
+    },
+    decide::{
+        conditions::{self, Observed},
+        json,
+        observe::{self, Finding, Marks, Target, Walked},
+        record::microseconds,
+        spend::WINDOW,
+        visible,
+    },
+};
+
+/// After the window: the API server's last answer may still be on its way to the store.
+const AFTER_WINDOW: SignedDuration = SignedDuration::from_secs(20);
+/// A target that cannot be read for so long is not waited for.
+const GIVE_UP: SignedDuration = SignedDuration::from_secs(600);
+/// Settled uses that stay in the grant.
+pub const KEPT: usize = 16;
+const LIMIT: Duration = Duration::from_secs(5);
+/// Condition: whether it is known what became of every use.
+pub const SETTLED: &str = "Settled";
+
+/// When a use can be settled.
+pub fn due(used: &Use) -> Timestamp {
+    let wait = WINDOW.saturating_add(AFTER_WINDOW);
+    used.at.0.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// The open uses that can be settled, and when the next one can.
+pub fn ready(status: &GrantStatus, now: Timestamp) -> (Vec<String>, Option<Timestamp>) {
+    let mut ready = Vec::new();
+    let mut next: Option<Timestamp> = None;
+    for (uid, used) in &status.uses {
+        if used.effect != UseEffect::Pending {
+            continue;
+        }
+        let due = due(used);
+        if due <= now {
+            ready.push(uid.clone());
+        } else {
+            next = Some(next.map_or(due, |next| next.min(due)));
+        }
+    }
+    (ready, next)
+}
+
+/// The status with these uses settled, and the uses that leave it: all but the newest 16 settled ones.
+pub fn plan(
+    grant: &Grant,
+    settled: &[(String, UseEffect, Evidence)],
+    now: Timestamp,
+) -> (GrantStatus, BTreeMap<String, Use>) {
+    let mut status = grant.status.clone().unwrap_or_default();
+    for (uid, effect, evidence) in settled {
+        let open = status
+            .uses
+            .get_mut(uid)
+            .filter(|used| used.effect == UseEffect::Pending);
+        if let Some(used) = open {
+            used.effect = *effect;
+            used.settled_at = Some(MicroTime(microseconds(now)));
+            used.evidence = Some(evidence.clone());
+        }
+    }
+    let mut over: Vec<(Timestamp, String)> = status
+        .uses
+        .iter()
+        .filter(|(_, used)| used.effect != UseEffect::Pending)
+        .map(|(uid, used)| (used.at.0, uid.clone()))
+        .collect();
+    over.sort();
+    let mut leaving = BTreeMap::new();
+    let surplus = over.len().saturating_sub(KEPT);
+    for (_, uid) in over.into_iter().take(surplus) {
+        if let Some(used) = status.uses.remove(&uid) {
+            leaving.insert(uid, used);
+        }
+    }
+    let open = status
+        .uses
+        .values()
+        .filter(|used| used.effect == UseEffect::Pending)
+        .count();
+    let (value, reason, message) = if open == 0 {
+        (
+            conditions::TRUE,
+            "Known",
+            "it is known, or will never be, what became of every use".to_owned(),
+        )
+    } else {
+        (
+            conditions::FALSE,
+            "Open",
+            format!("{open} uses are not settled yet"),
+        )
+    };
+    let observed = Observed {
+        kind: SETTLED,
+        status: value,
+        reason,
+        message: &message,
+    };
+    conditions::set(
+        &mut status.conditions,
+        observed,
+        grant.metadata.generation,
+        now,
+    );
+    (status, leaving)
+}
+
+/// What came of reading a target.
+enum Reading {
+    Text(String),
+    Absent,
+    /// It may not be read, in words.
+    Forbidden(String),
+    /// Another try may succeed.
+    Failed(String),
+}
+
+impl Desk {
+    /// Settles what can be settled of one grant. Returns when the next use can be.
+    pub async fn settle(&self, grant: &Arc<Grant>, now: Timestamp) -> Option<Timestamp> {
+        let status = grant.status.clone().unwrap_or_default();
+        let (due, next) = ready(&status, now);
+        let mut settled = Vec::new();
+        for uid in due {
+            let Some(used) = status.uses.get(&uid) else {
+                continue;
+            };
+            let Some((effect, mut evidence)) = self.find_out(grant, used, now).await else {
+                continue;
+            };
+            // The schema takes one line.
+            evidence.message = evidence
+                .message
+                .map(|message| visible::one_line(&message, 1024));
+            settled.push((uid, effect, evidence));
+        }
+        if settled.is_empty() {
+            return next;
+        }
+        let (written, leaving) = plan(grant, &settled, now);
+        // Before it leaves the object it is in the record.
+        for (uid, used) in &leaving {
+            tracing::info!(target: AUDIT, "{}", settled_line(grant.as_ref(), uid, used));
+        }
+        let news = news(&status, &settled);
+        self.write_grant(grant, written, Some(&news), now).await;
+        next
+    }
+
+    async fn find_out(
+        &self,
+        grant: &Grant,
+        used: &Use,
+        now: Timestamp,
+    ) -> Option<(UseEffect, Evidence)> {
+        let unknown = |words: &str| {
+            (
+                UseEffect::Unknown,
+                observe::evidence(Target::Absent, &[], words),
+            )
+        };
+        let namespace = grant.namespace().unwrap_or_default();
+        let named = &grant.spec.request_ref;
+        let request = self
+            .ctx
+            .view
+            .index
+            .request(&namespace, &named.name)
+            .filter(|request| request.metadata.uid.as_deref() == Some(&named.uid));
+        let marks = request
+            .as_ref()
+            .map_or_else(Marks::default, |request| Marks::of(&request.spec));
+        let action = &grant.spec.action;
+        if action.group.is_empty() && action.resource == "secrets" {
+            return Some(unknown(
+                "grantgate does not read Secrets: look at the target",
+            ));
+        }
+        let Some(path) = path(grant, used) else {
+            return Some(unknown(
+                "the name that the API server made up is not recorded: look at the target",
+            ));
+        };
+        let text = match self.read(&path).await {
+            Reading::Text(text) => Some(text),
+            Reading::Absent => None,
+            Reading::Forbidden(words) => return Some(unknown(&words)),
+            Reading::Failed(words) => return gave_up(used, now).then(|| unknown(&words)),
+        };
+        let document = match text.as_deref().map(json::read).transpose() {
+            Ok(document) => document,
+            Err(error) => return Some(unknown(&error.to_string())),
+        };
+        let target = document
+            .as_ref()
+            .map_or(Target::Absent, |document| Target::Present(document.root()));
+        let from = match observe::find(used, &marks, target) {
+            Finding::Settled(effect, evidence) => return Some((effect, evidence)),
+            Finding::Walk { from } => from,
+        };
+        let to = match target {
+            Target::Present(object) => object
+                .at("/metadata/resourceVersion")
+                .and_then(|version| version.as_str())
+                .and_then(|version| version.parse::<u64>().ok()),
+            Target::Absent => None,
+        };
+        let walked = match from {
+            Some(from) => self.walk(grant, used, &marks, &from, to).await,
+            None => Walked::Incomplete,
+        };
+        let (effect, words) = observe::after_walk(used, &marks, walked);
+        Some((effect, observe::evidence(target, &[], words)))
+    }
+
+    async fn read(&self, path: &str) -> Reading {
+        let request = match http::Request::get(path).body(Vec::new()) {
+            Ok(request) => request,
+            Err(error) => {
+                return Reading::Forbidden(format!("the target has no readable path: {error}"));
+            }
+        };
+        match within(LIMIT, self.ctx.client.request_text(request)).await {
+            Ok(text) => Reading::Text(text),
+            Err(error) if error.is_not_found() => Reading::Absent,
+            Err(CallError::Api(kube::Error::Api(status)))
+                if matches!(status.code, 401 | 403 | 405) =>
+            {
+                Reading::Forbidden(
+                    "grantgate may not read the target: look at it yourself".to_owned(),
+                )
+            }
+            Err(error) => Reading::Failed(format!("the target could not be read: {error}")),
+        }
+    }
+
+    /// Every revision of the target after `from`, up to the one shown or to the deletion of the use's object.
+    async fn walk(
+        &self,
+        grant: &Grant,
+        used: &Use,
+        marks: &Marks<'_>,
+        from: &str,
+        to: Option<u64>,
+    ) -> Walked {
+        let action = &grant.spec.action;
+        if action.subresource.as_deref() == Some("scale") && !scale_stands_in_its_parent(grant) {
+            return Walked::Incomplete;
+        }
+        let (Some(name), Some(collection)) = (action.name.as_deref(), collection(grant)) else {
+            return Walked::Incomplete;
+        };
+        let uri = format!(
+            "{collection}?watch=1&fieldSelector=metadata.name%3D{}&resourceVersion={from}&timeoutSeconds=4",
+            escaped(name)
+        );
+        let Ok(request) = http::Request::get(uri).body(Vec::new()) else {
+            return Walked::Incomplete;
+        };
+        let walk = async {
+            let stream = self.ctx.client.request_stream(request).await.ok()?;
+            let mut lines = std::pin::pin!(stream.lines());
+            while let Some(Ok(line)) = lines.next().await {
+                let document = json::read(&line).ok()?;
+                match event(document.root(), used, marks, to)? {
+                    Step::On => {}
+                    Step::Held => return Some(Walked::Held),
+                    Step::End => return Some(Walked::NeverHeld),
+                }
+            }
+            None
+        };
+        match tokio::time::timeout(LIMIT, walk).await {
+            Ok(Some(walked)) => walked,
+            Ok(None) | Err(_) => Walked::Incomplete,
+        }
+    }
+}
+
+enum Step {
+    On,
+    Held,
+    End,
+}
+
+/// Looks at one event of a walk. `None`: not every revision can be seen.
+fn event(event: json::Value<'_>, used: &Use, marks: &Marks<'_>, to: Option<u64>) -> Option<Step> {
+    let object = event.get("object")?;
+    match event.get("type")?.as_str()? {
+        "BOOKMARK" => return Some(Step::On),
+        "ADDED" | "MODIFIED" => {}
+        // Its last state was seen as the event before.
+        "DELETED" => {
+            let uid = object.at("/metadata/uid").and_then(|uid| uid.as_str());
+            let ours = uid == Some(used.target_uid.as_str());
+            return Some(if ours { Step::End } else { Step::On });
+        }
+        _ => return None,
+    }
+    if observe::proves(used, marks, object) {
+        return Some(Step::Held);
+    }
+    let revision = object
+        .at("/metadata/resourceVersion")?
+        .as_str()?
+        .parse::<u64>()
+        .ok()?;
+    Some(match to {
+        Some(to) if revision >= to => Step::End,
+        _ => Step::On,
+    })
+}
+
+fn gave_up(used: &Use, now: Timestamp) -> bool {
+    now.duration_since(used.at.0) > GIVE_UP
+}
+
+fn news(status: &GrantStatus, settled: &[(String, UseEffect, Evidence)]) -> News {
+    let lines: Vec<String> = settled
+        .iter()
+        .map(|(uid, effect, evidence)| {
+            let id = status
+                .uses
+                .get(uid)
+                .map(|used| used.operation_id.clone())
+                .unwrap_or_default();
+            format!(
+                "{id}: {effect:?} ({})",
+                evidence.message.as_deref().unwrap_or_default()
+            )
+        })
+        .collect();
+    let warning = settled
+        .iter()
+        .any(|(_, effect, _)| *effect != UseEffect::Confirmed);
+    News {
+        reason: "UseSettled",
+        note: lines.join("; "),
+        warning,
+    }
+}
+
+fn scale_stands_in_its_parent(grant: &Grant) -> bool {
+    let action = &grant.spec.action;
+    matches!(
+        (action.group.as_str(), action.resource.as_str()),
+        ("apps", "deployments" | "statefulsets" | "replicasets") | ("", "replicationcontrollers")
+    )
+}
+
+fn collection(grant: &Grant) -> Option<String> {
+    let action = &grant.spec.action;
+    let root = if action.group.is_empty() {
+        format!("/api/{}", escaped(&action.version))
+    } else {
+        format!(
+            "/apis/{}/{}",
+            escaped(&action.group),
+            escaped(&action.version)
+        )
+    };
+    let namespace = action
+        .namespace
+        .as_deref()
+        .map(|namespace| format!("/namespaces/{}", escaped(namespace)))
+        .unwrap_or_default();
+    Some(format!("{root}{namespace}/{}", escaped(&action.resource)))
+}
+
+/// The path of the target. A scale is read as such: its kind need not have its replicas where others have them.
+fn path(grant: &Grant, used: &Use) -> Option<String> {
+    let name = escaped(grant.spec.action.name.as_deref()?);
+    let scale = match used.subresource.as_deref() {
+        Some("scale") => "/scale",
+        _ => "",
+    };
+    Some(format!("{}/{name}{scale}", collection(grant)?))
+}
+
+/// Percent-encoded but for what names consist of: some names hold `:`.
+fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_') {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String does not fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
