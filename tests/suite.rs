@@ -12,6 +12,7 @@ mod bed;
 mod cluster;
 mod kinds;
 mod main_job;
+mod sequences;
 mod stack;
 
 use std::collections::BTreeSet;

@@ -183,7 +183,7 @@ fn examine(
         return Ok(free(FreeBecause::DryRun));
     }
 
-    let bound = comparison
+    let mut bound = comparison
         .bind(&rules.binding, &world.redactor)
         .map_err(|too_large| {
             Denial::new(
@@ -193,6 +193,10 @@ fn examine(
             )
         })?;
     let options = Options::from(options::normalised_options(review.options));
+    if review.operation == Operation::Delete {
+        // A deletion is the same write with a longer grace; the use record keeps the grace beside it.
+        bound.content_digest.clone_from(&options.digest);
+    }
     let action = action(review, generated, &options.canonical);
     let action_key = name::action_key(review.user.username, &agent.name, &action);
     let facts = facts(review, &comparison, destructive);

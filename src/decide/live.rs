@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::{
-    api::{Grant, PolicyRef, grant::GrantPhase},
+    api::{Grant, Operation, PolicyRef, grant::GrantPhase},
     decide::{
         ended::{self, EndReason},
         mismatch,
@@ -233,7 +233,9 @@ pub fn fits(view: &GrantView<'_>, proposal: &Proposal) -> Result<(), Misfit> {
     if !options_fit(&spec.action.options, &proposal.options.canonical) {
         return mismatch("action.options");
     }
-    if spec.change_digest != proposal.bound.change_digest {
+    // What a deletion changes is its options, and those were compared above: its grace may be longer.
+    let deletion = proposal.action.operation == Operation::Delete;
+    if !deletion && spec.change_digest != proposal.bound.change_digest {
         let fields = match view.approved_change {
             Some(approved) => mismatch::differing(approved, &proposal.bound.change),
             None => vec!["change".to_owned()],

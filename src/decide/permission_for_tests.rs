@@ -131,6 +131,8 @@ pub fn deletion() -> Proposal {
 pub fn set_options(proposal: &mut Proposal, grace: i64) {
     let canonical = format!(r#"{{"gracePeriodSeconds":{grace},"propagationPolicy":"Background"}}"#);
     proposal.action.options.clone_from(&canonical);
+    set_change(proposal, &format!(r#"{{"options":{canonical}}}"#));
+    proposal.bound.content_digest = canonical::digest(r#"{"propagationPolicy":"Background"}"#);
     proposal.options = Options {
         canonical,
         digest: canonical::digest(r#"{"propagationPolicy":"Background"}"#),

@@ -23,8 +23,8 @@ use crate::cluster::{
     webhookproxy::Passthrough,
 };
 
-pub use agent::{Agent, Answer};
-pub use records::{Decided, grant_phase, request_phase};
+pub use agent::{Agent, Answer, deployment};
+pub use records::{grant_phase, request_phase};
 
 /// Namespace of the installation.
 pub const SYSTEM: &str = "grantgate-system";
