@@ -274,6 +274,20 @@ pub fn fits(view: &GrantView<'_>, proposal: &Proposal) -> Result<(), Misfit> {
     Ok(())
 }
 
+/// A recorded staleness with the fields that differ now: the record holds only the reason.
+pub fn with_fields(misfit: Misfit, grant: &Grant, proposal: &Proposal) -> Misfit {
+    let Misfit::Stale { reason, recorded: true, .. } = misfit else {
+        return misfit;
+    };
+    let fields = match reason {
+        StaleReason::StateMoved => mismatch::differing(&grant.spec.state, &proposal.bound.state),
+        StaleReason::TargetReplaced => vec!["action.targetUID".to_owned()],
+        StaleReason::RequesterReplaced => vec!["requester.uid".to_owned()],
+        _ => Vec::new(),
+    };
+    Misfit::Stale { reason, fields, recorded: true }
+}
+
 fn same_policies(approved: &[PolicyRef], now: &[PolicyRef]) -> bool {
     let names = |policies: &[PolicyRef]| {
         let mut names: Vec<_> = policies

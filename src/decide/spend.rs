@@ -108,7 +108,7 @@ pub fn spend(view: &GrantView<'_>, proposal: &Proposal, now: Timestamp, replica:
         }
     }
     if let Err(misfit) = ended {
-        return Spend::Refused(misfit);
+        return Spend::Refused(live::with_fields(misfit, grant, proposal));
     }
     if let Err(misfit) = live::fits(view, proposal) {
         return Spend::Refused(misfit);
