@@ -71,6 +71,8 @@ impl Ledger {
         deadline: Instant,
     ) -> Spent {
         let mut live: Vec<String> = Vec::new();
+        // Grants whose open use may be this very write, committed: they stay as they are.
+        let mut unsettled: Vec<String> = Vec::new();
         loop {
             let Some(time) = now() else {
                 return Spent::Unavailable("the clock cannot be trusted".to_owned());
@@ -83,6 +85,10 @@ impl Ledger {
                 Option<(Arc<Grant>, Spend)>,
             ) = (Vec::new(), None);
             for grant in &filed.grants {
+                if unsettled.contains(&grant.uid().unwrap_or_default()) {
+                    refusals.push((grant.clone(), Misfit::Spent));
+                    continue;
+                }
                 match spend::spend(&filed.grant_view(grant), proposal, time, &self.replica) {
                     Spend::Refused(misfit) => refusals.push((grant.clone(), misfit)),
                     spend => {
@@ -138,14 +144,11 @@ impl Ledger {
                         Seen::MaybeCommitted => None,
                     };
                     let Some(status) = moved else {
-                        // The open use stays as it is, so this grant cannot serve this write.
-                        filed
-                            .grants
-                            .retain(|known| known.uid().unwrap_or_default() != uid);
-                        if let Ok(()) = live::alive(&filed.grant_view(&grant), time) {
+                        if live::alive(&filed.grant_view(&grant), time).is_ok() {
                             return Spent::Busy("an earlier use of this grant is not settled yet");
                         }
-                        return Spent::None(vec![(grant, Misfit::Spent)]);
+                        unsettled.push(uid);
+                        continue;
                     };
                     match self.swap(&grant, status, &proposal.admission_uid).await {
                         Swap::Stored(stored) | Swap::Landed(stored) => {

@@ -20,6 +20,7 @@ use crate::{
     decide::{
         canonical,
         denial::{Denial, Reason},
+        ended::{self, Finish},
         json::Document,
         mount,
         policy::{Policy, Problem},
@@ -118,6 +119,9 @@ impl Guard {
                     }
                 },
             };
+            if let Some(words) = decided_already(&request, now) {
+                return refuse(review, &Denial::new(Reason::NotApprovable, "Finished", words));
+            }
             let person = Person {
                 username: review.user.username.to_owned(),
                 uid: review.user.uid.unwrap_or_default().to_owned(),
@@ -172,6 +176,21 @@ impl Guard {
         }
         allow()
     }
+}
+
+/// Why a request takes no votes any more. An approved one does: a denial still revokes a grant that was not used.
+fn decided_already(request: &ApprovalRequest, now: jiff::Timestamp) -> Option<String> {
+    let uid = request.metadata.uid.as_deref().unwrap_or_default();
+    let finish = ended::finished(uid, &request.spec, request.status.as_ref(), None, now)?;
+    let name = request.metadata.name.as_deref().unwrap_or_default();
+    let word = match finish {
+        Finish::Denied => "was denied",
+        Finish::Expired => "expired without a decision",
+        Finish::Superseded => "was superseded: what it was about changed",
+        Finish::GrantEnded(_) | Finish::Lost => return None,
+        Finish::Unreadable => "cannot be read by this version",
+    };
+    Some(format!("request {name} {word}; the same call of the agent files a new one"))
 }
 
 /// The ballot of a request.

@@ -20,11 +20,12 @@ fn as_controller(stack: &Stack<'_>, controller: &User) -> kube::Client {
     stack.cluster.client(controller)
 }
 
-async fn controller(stack: &Stack<'_>) -> User {
-    stack
-        .cluster
-        .service_account(crate::stack::SYSTEM, "grantgate-controller")
-        .await
+/// The controller's account, let do once what retention will need: delete a record.
+async fn controller(stack: &Stack<'_>, agent: &Agent) -> User {
+    let account = stack.cluster.service_account(crate::stack::SYSTEM, "grantgate-controller").await;
+    let rules = json!([{"apiGroups": ["grantgate.dev"], "resources": ["grants"], "verbs": ["delete"]}]);
+    stack.cluster.allow(&account, Some(&agent.namespace), rules).await;
+    account
 }
 
 async fn used_grant(stack: &Stack<'_>, agent: &Agent) -> Grant {
@@ -42,7 +43,7 @@ async fn a_deleted_grant_is_never_minted_again() {
     let agent = stack.agent("deleted").await;
     let grant = used_grant(stack, &agent).await;
     let name = grant.metadata.name.clone().unwrap();
-    let account = controller(stack).await;
+    let account = controller(stack, &agent).await;
     let api: Api<Grant> = Api::namespaced(as_controller(stack, &account), &agent.namespace);
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let request = stack
@@ -74,7 +75,7 @@ async fn a_restored_copy_of_a_grant_never_works() {
     let agent = stack.agent("restored").await;
     let grant = used_grant(stack, &agent).await;
     let name = grant.metadata.name.clone().unwrap();
-    let account = controller(stack).await;
+    let account = controller(stack, &agent).await;
     let api: Api<Grant> = Api::namespaced(as_controller(stack, &account), &agent.namespace);
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let mut copy = Grant::new(&name, grant.spec.clone());
@@ -92,7 +93,7 @@ async fn v19_nothing_winds_a_grant_back() {
     let agent = stack.agent("v19").await;
     let grant = used_grant(stack, &agent).await;
     let name = grant.metadata.name.clone().unwrap();
-    let account = controller(stack).await;
+    let account = controller(stack, &agent).await;
     for client in [stack.cluster.admin(), as_controller(stack, &account)] {
         let api: Api<Grant> = Api::namespaced(client, &agent.namespace);
         for body in [
