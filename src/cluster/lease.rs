@@ -90,21 +90,23 @@ pub fn run_for_leader(
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let (name, me) = (name.to_owned(), me.to_owned());
     let task = tokio::spawn(async move {
+        // Whoever waits for a change is woken by changes only.
+        let say = |leading: bool| {
+            leads.send_if_modified(|known| std::mem::replace(known, leading) != leading);
+        };
         let (mut seen, mut seen_since, mut renewed) = (None, moment(), moment());
         while !leads.is_closed() {
             let started = moment();
             match attempt(&api, &name, &me, &mut seen, &mut seen_since).await {
                 Ok(true) => {
                     renewed = started;
-                    leads.send_replace(true);
+                    say(true);
                 }
-                Ok(false) => {
-                    leads.send_replace(false);
-                }
+                Ok(false) => say(false),
                 Err(error) => {
                     tracing::warn!(%error, lease = name, "cannot renew");
                     if renewed.elapsed() > GIVE_UP {
-                        leads.send_replace(false);
+                        say(false);
                     }
                 }
             }
