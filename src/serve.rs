@@ -36,11 +36,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+use crate::cluster::clock::Clock;
 
 use self::accept::Door;
 use self::activity::Patience;
@@ -222,7 +223,7 @@ impl Server {
         let limits = options.limits;
         let certificates = Certificates::new();
         let judged = certificates.clone();
-        readiness.judged(CERTIFICATE, move || judged.in_date(Timestamp::now()));
+        readiness.judged(CERTIFICATE, move || judged.in_date(Clock::local()));
         readiness.holds(RUNNING);
         let in_flight = InFlight::new(
             limits.bodies_in_flight,

@@ -239,7 +239,7 @@ async fn an_expired_grant_makes_the_use_fail() {
 }
 
 #[tokio::test]
-async fn another_value_is_a_mismatch_that_names_the_field_and_leaves_the_grant() {
+async fn ft1_another_value_is_a_mismatch_that_names_the_field_and_leaves_the_grant() {
     let stack = installed().await;
     let agent = stack.agent("value").await;
     let grant = stack.approved_scale(&agent, 5).await;
@@ -258,7 +258,7 @@ async fn another_value_is_a_mismatch_that_names_the_field_and_leaves_the_grant()
 }
 
 #[tokio::test]
-async fn another_agent_or_name_asks_for_itself_and_leaves_the_grant() {
+async fn ft2_another_agent_or_name_asks_for_itself_and_leaves_the_grant() {
     let stack = installed().await;
     let agent = stack.agent("mine").await;
     let grant = stack.approved_scale(&agent, 5).await;

@@ -9,6 +9,7 @@
 
 mod authorship;
 mod bed;
+mod boundaries;
 mod cluster;
 mod kinds;
 mod main_job;

@@ -21,6 +21,7 @@ use super::{
     kinds::{Kind, bind_approver, checked, missing_verb},
     person::Person,
 };
+use crate::cluster::clock::Clock;
 use crate::decide::visible::{one_line, visible};
 
 /// Items of one page of a list.
@@ -113,9 +114,9 @@ impl Server {
     /// The time by the server's clock, as far as an answer has shown it. A reviewer's machine may be minutes off.
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_millis(self.ahead.load(Ordering::Relaxed));
-        Timestamp::now()
+        Clock::local()
             .checked_add(ahead)
-            .unwrap_or_else(|_| Timestamp::now())
+            .unwrap_or_else(|_| Clock::local())
     }
 
     /// Sends one call and returns the text of the answer, byte for byte.
@@ -143,7 +144,7 @@ impl Server {
             .body(Body::from(bytes))
             .map_err(|error| unreachable(error.to_string()))?;
         let exchange = async {
-            let started = Timestamp::now();
+            let started = Clock::local();
             let response = self
                 .client
                 .send(request)
@@ -179,7 +180,7 @@ impl Server {
     }
 
     fn learn_clock(&self, started: Timestamp, headers: &http::HeaderMap) {
-        let ended = Timestamp::now();
+        let ended = Clock::local();
         let date = headers
             .get(http::header::DATE)
             .and_then(|date| date.to_str().ok());

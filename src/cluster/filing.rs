@@ -38,6 +38,17 @@ pub const MAX_PENDING_ALL: usize = 1000;
 /// Their changes, in bytes.
 pub const MAX_PENDING_BYTES_ALL: usize = 64 << 20;
 
+/// A grant that is to be marked stale.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// The copy that was judged.
+    pub grant: Arc<crate::api::Grant>,
+    /// Why.
+    pub reason: StaleReason,
+    /// Paths that differ.
+    pub fields: Vec<String>,
+}
+
 /// What came of filing.
 #[derive(Debug)]
 pub enum Filing {
@@ -197,13 +208,13 @@ impl Ledger {
     }
 
     /// Marks grants stale, each by compare-and-swap on the copy that was judged.
-    pub async fn mark_stale(
-        &self,
-        filed: &mut Filed,
-        grants: &[(Arc<crate::api::Grant>, StaleReason, Vec<String>)],
-        now: Timestamp,
-    ) {
-        for (grant, reason, fields) in grants {
+    pub async fn mark_stale(&self, filed: &mut Filed, marks: &[Mark], now: Timestamp) {
+        for Mark {
+            grant,
+            reason,
+            fields,
+        } in marks
+        {
             let message = crate::decide::chain::stale_words(*reason, fields);
             let status = spend::stale(grant, *reason, &message, now);
             if let Swap::Stored(stored) = self.swap(grant, status, "").await {

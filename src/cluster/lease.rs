@@ -69,12 +69,10 @@ pub fn step(spec: Option<&LeaseSpec>, me: &str, unchanged_for: Duration) -> Step
 }
 
 fn moment() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "spans of the local clock")]
     Instant::now()
 }
 
 async fn rest(span: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "the pause between two renewals")]
     tokio::time::sleep(span).await;
 }
 

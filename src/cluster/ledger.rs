@@ -35,6 +35,15 @@ pub struct Ledger {
     pub replica: Arc<str>,
 }
 
+/// A grant that does not serve.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The grant.
+    pub grant: Arc<Grant>,
+    /// Why not.
+    pub misfit: Misfit,
+}
+
 /// What came of a look for a grant.
 #[derive(Debug)]
 pub enum Spent {
@@ -48,7 +57,7 @@ pub enum Spent {
         again: bool,
     },
     /// No grant serves: each with why.
-    None(Vec<(Arc<Grant>, Misfit)>),
+    None(Vec<Refused>),
     /// Nothing can be consumed just now.
     Busy(&'static str),
     /// The outcome of a write is not known, or the server does not answer.
@@ -80,17 +89,21 @@ impl Ledger {
             if remaining(deadline) < MIN_BUDGET {
                 return Spent::Busy("no time is left in this call");
             }
-            let (mut refusals, mut chosen): (
-                Vec<(Arc<Grant>, Misfit)>,
-                Option<(Arc<Grant>, Spend)>,
-            ) = (Vec::new(), None);
+            let mut refusals: Vec<Refused> = Vec::new();
+            let mut chosen: Option<(Arc<Grant>, Spend)> = None;
             for grant in &filed.grants {
                 if unsettled.contains(&grant.uid().unwrap_or_default()) {
-                    refusals.push((grant.clone(), Misfit::Spent));
+                    refusals.push(Refused {
+                        grant: grant.clone(),
+                        misfit: Misfit::Spent,
+                    });
                     continue;
                 }
                 match spend::spend(&filed.grant_view(grant), proposal, time, &self.replica) {
-                    Spend::Refused(misfit) => refusals.push((grant.clone(), misfit)),
+                    Spend::Refused(misfit) => refusals.push(Refused {
+                        grant: grant.clone(),
+                        misfit,
+                    }),
                     spend => {
                         if chosen
                             .as_ref()
@@ -114,7 +127,7 @@ impl Ledger {
                     };
                 }
                 Spend::Busy(why) => return Spent::Busy(why),
-                Spend::Refused(misfit) => return Spent::None(vec![(grant, misfit)]),
+                Spend::Refused(misfit) => return Spent::None(vec![Refused { grant, misfit }]),
                 Spend::Readmit {
                     operation_id, rule, ..
                 } if live.contains(&uid) => {
@@ -305,9 +318,5 @@ fn rank(spend: &Spend) -> u8 {
 
 /// Time left until a deadline.
 pub fn remaining(deadline: Instant) -> Duration {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a deadline is a span of the local clock"
-    )]
     deadline.saturating_duration_since(Instant::now())
 }

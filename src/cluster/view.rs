@@ -296,10 +296,6 @@ impl View {
             // Built-in kinds change with the server's version: a look a minute is enough beside being asked.
             let _ =
                 tokio::time::timeout(Duration::from_secs(60), self.discover_again.notified()).await;
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "at most one look a second, however often it is asked for"
-            )]
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }

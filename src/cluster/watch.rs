@@ -97,10 +97,6 @@ impl Progress {
 }
 
 fn now() -> Instant {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the age of a watch is a span of the local clock"
-    )]
     Instant::now()
 }
 
@@ -143,10 +139,6 @@ enum Broken {
 }
 
 async fn pause(backoff: &mut Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "backing off from a failing API server"
-    )]
     tokio::time::sleep(*backoff).await;
     *backoff = (*backoff * 2).min(BACKOFF_LAST);
 }

@@ -531,7 +531,6 @@ fn is_stale(lease: &Lease, now: Timestamp) -> bool {
 }
 
 fn moment() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "spans of the local clock")]
     Instant::now()
 }
 

@@ -56,10 +56,6 @@ pub async fn run(ctx: Arc<Context>) {
 }
 
 async fn rest(span: Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "until a deadline, or to gather changes"
-    )]
     tokio::time::sleep(span).await;
 }
 

@@ -48,10 +48,6 @@ impl<K: Eq + std::hash::Hash, V: Clone> Answers<K, V> {
 
     /// Keeps an answer as of now.
     pub fn keep(&self, key: K, answer: V) {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the age of an answer is a span of the local clock"
-        )]
         let now = Instant::now();
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MAX_ANSWERS {

@@ -100,10 +100,6 @@ impl Servers {
         namespace: &str,
         name: &str,
     ) -> Result<String, CanaryError> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the age of a token is a span of the local clock"
-        )]
         let now = Instant::now();
         let mut known = self.token.lock().await;
         if let Some((token, made)) = known.as_ref()

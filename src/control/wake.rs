@@ -41,7 +41,6 @@ where
             }
             Err(error) => tracing::debug!(name, %error, "cannot watch"),
         }
-        #[expect(clippy::disallowed_methods, reason = "the pause between two watches")]
         tokio::time::sleep(PAUSE).await;
     }
 }

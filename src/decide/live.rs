@@ -276,7 +276,12 @@ pub fn fits(view: &GrantView<'_>, proposal: &Proposal) -> Result<(), Misfit> {
 
 /// A recorded staleness with the fields that differ now: the record holds only the reason.
 pub fn with_fields(misfit: Misfit, grant: &Grant, proposal: &Proposal) -> Misfit {
-    let Misfit::Stale { reason, recorded: true, .. } = misfit else {
+    let Misfit::Stale {
+        reason,
+        recorded: true,
+        ..
+    } = misfit
+    else {
         return misfit;
     };
     let fields = match reason {
@@ -285,7 +290,11 @@ pub fn with_fields(misfit: Misfit, grant: &Grant, proposal: &Proposal) -> Misfit
         StaleReason::RequesterReplaced => vec!["requester.uid".to_owned()],
         _ => Vec::new(),
     };
-    Misfit::Stale { reason, fields, recorded: true }
+    Misfit::Stale {
+        reason,
+        fields,
+        recorded: true,
+    }
 }
 
 fn same_policies(approved: &[PolicyRef], now: &[PolicyRef]) -> bool {

@@ -1,5 +1,7 @@
 //! The gate: one review of an agent's write, decided by `decide`, carried out by the ledger.
 
+mod answers;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -14,11 +16,11 @@ use kube::ResourceExt;
 use tokio::time::Instant;
 
 use crate::{
-    api::{ApprovalRequest, Grant, approval_request::RequestPhase},
+    api::ApprovalRequest,
     cluster::{
-        filing::Filing,
+        filing::{Filing, Mark},
         index::Filed,
-        ledger::{Ledger, Spent},
+        ledger::{Ledger, Refused, Spent},
         rights,
         view::View,
     },
@@ -27,14 +29,16 @@ use crate::{
         chain::{self, Link},
         denial::{Denial, Reason},
         json,
-        live::{self, Misfit, StaleReason},
-        message::{self, Before},
+        live::{self, Misfit},
+        message,
         proposal::Proposal,
         review::Review,
-        world::World,
     },
     serve::response::{Refusal, Response},
 };
+
+use answers::{admitted, approved, before, canary, cooling};
+pub use answers::{denied, denied_unread};
 
 /// How often a name may be taken by somebody else within one call.
 const MAX_LINKS: usize = 8;
@@ -113,7 +117,7 @@ impl Gate {
                 }
                 self.unready(review, &why)
             }
-            Assessment::Ask(proposal) => self.ask(&world, review, &proposal, call, now).await,
+            Assessment::Ask(proposal) => self.ask(review, &proposal, call, now).await,
         }
     }
 
@@ -155,7 +159,6 @@ impl Gate {
 
     async fn ask(
         &self,
-        world: &World,
         review: &Review<'_>,
         proposal: &Proposal,
         call: &Call,
@@ -192,21 +195,16 @@ impl Gate {
             return denied(review, &Denial::unavailable("OldView", words));
         }
         self.ledger.mark_stale(&mut filed, &marks, now).await;
-        self.follow_chain(world, review, proposal, &mut filed, &refusals, call, now)
+        self.follow_chain(review, proposal, &mut filed, &refusals, call, now)
             .await
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one step of `ask`, which owns all of these"
-    )]
     async fn follow_chain(
         &self,
-        _world: &World,
         review: &Review<'_>,
         proposal: &Proposal,
         filed: &mut Filed,
-        refusals: &[(Arc<Grant>, Misfit)],
+        refusals: &[Refused],
         call: &Call,
         now: Timestamp,
     ) -> Decision {
@@ -312,7 +310,7 @@ impl Gate {
         filed: &Filed,
         request: &ApprovalRequest,
         proposal: &Proposal,
-        refusals: &[(Arc<Grant>, Misfit)],
+        refusals: &[Refused],
     ) -> Decision {
         let before = before(filed, request, proposal, refusals);
         let text = message::pending(
@@ -391,7 +389,6 @@ trait Moment {
 
 impl Moment for Instant {
     fn moment() -> Instant {
-        #[expect(clippy::disallowed_methods, reason = "spans of the local clock")]
         Instant::now()
     }
 
@@ -401,13 +398,10 @@ impl Moment for Instant {
 }
 
 /// Which refusals are news to be recorded, and whether one comes from a view older than what was approved.
-fn to_mark(
-    refusals: &[(Arc<Grant>, Misfit)],
-    proposal: &Proposal,
-) -> (Vec<(Arc<Grant>, StaleReason, Vec<String>)>, bool) {
+fn to_mark(refusals: &[Refused], proposal: &Proposal) -> (Vec<Mark>, bool) {
     let mut marks = Vec::new();
     let mut old_view = false;
-    for (grant, misfit) in refusals {
+    for Refused { grant, misfit } in refusals {
         let Misfit::Stale {
             reason,
             fields,
@@ -417,249 +411,14 @@ fn to_mark(
             continue;
         };
         if live::may_mark_stale(grant, proposal) {
-            marks.push((grant.clone(), *reason, fields.clone()));
+            marks.push(Mark {
+                grant: grant.clone(),
+                reason: *reason,
+                fields: fields.clone(),
+            });
         } else {
             old_view = true;
         }
     }
     (marks, old_view)
-}
-
-/// Why an earlier permission did not serve, for the answer's reason.
-fn before(
-    filed: &Filed,
-    request: &ApprovalRequest,
-    proposal: &Proposal,
-    refusals: &[(Arc<Grant>, Misfit)],
-) -> Option<Before> {
-    if let Some(previous) = &request.spec.previous {
-        let was_approved = filed
-            .requests
-            .iter()
-            .find(|known| known.metadata.uid.as_deref() == Some(previous.uid.as_str()))
-            .and_then(|known| known.status.as_ref())
-            .is_some_and(|status| status.phase == Some(RequestPhase::Approved));
-        let stale = refusals.iter().find_map(|(grant, misfit)| match misfit {
-            Misfit::Stale { reason, fields, .. } if grant.spec.request_ref.uid == previous.uid => {
-                Some((reason.words().to_owned(), fields.clone()))
-            }
-            _ => None,
-        });
-        let of = |reason, cause, words: &str| {
-            Some(Before {
-                reason,
-                cause,
-                words: words.to_owned(),
-                fields: Vec::new(),
-            })
-        };
-        let earlier = match (previous.reason.as_str(), was_approved) {
-            ("Spent", _) => of(
-                Reason::GrantSpent,
-                "Spent",
-                "the earlier permission was used up",
-            ),
-            ("Expired", true) => of(
-                Reason::GrantExpired,
-                "Expired",
-                "the earlier permission expired",
-            ),
-            ("Revoked", _) => of(
-                Reason::GrantStale,
-                "Revoked",
-                "the earlier permission was revoked",
-            ),
-            ("Lost", _) => of(Reason::GrantStale, "Lost", "the earlier permission is gone"),
-            ("Stale", _) => {
-                let (words, fields) =
-                    stale.unwrap_or_else(|| (StaleReason::Other.words().to_owned(), Vec::new()));
-                let words = format!("the earlier permission is stale, {words}");
-                Some(Before {
-                    reason: Reason::GrantStale,
-                    cause: "Stale",
-                    words,
-                    fields,
-                })
-            }
-            _ => None,
-        };
-        if earlier.is_some() {
-            return earlier;
-        }
-    }
-    refusals.iter().find_map(|(grant, misfit)| match misfit {
-        Misfit::Mismatch { fields } if grant.spec.action_key == proposal.action_key => {
-            Some(Before {
-                reason: Reason::GrantMismatch,
-                cause: "Mismatch",
-                words: "what is permitted differs".to_owned(),
-                fields: fields.clone(),
-            })
-        }
-        _ => None,
-    })
-}
-
-fn canary(review: &Review<'_>, entry: &str) -> Decision {
-    let words = format!("grantgate canary: refused by gate entry {entry}");
-    let response = Response::refuse(Refusal {
-        reason: Reason::NotApprovable,
-        causes: vec![("Canary", entry.to_owned())],
-        message: words,
-        name: review.name.unwrap_or_default().to_owned(),
-        kind: review.resource.to_owned(),
-    });
-    Decision {
-        response,
-        verdict: "Deny",
-        reason: "Canary",
-    }
-}
-
-/// A denial that files nothing.
-pub fn denied(review: &Review<'_>, denial: &Denial) -> Decision {
-    let target = format!(
-        "{} {}",
-        review.operation.as_str(),
-        assess::target_of(review)
-    );
-    let text = match denial.reason {
-        Reason::ApprovalUnavailable => message::unavailable(&target, &denial.words),
-        _ => message::refused(&target, &denial.words),
-    };
-    let response = Response::refuse(Refusal {
-        reason: denial.reason,
-        message: text,
-        causes: vec![(denial.cause, crate::decide::visible::visible(&denial.words))],
-        name: crate::decide::visible::visible(review.name.unwrap_or_default()),
-        kind: review.resource.to_owned(),
-    })
-    .audited("decision", "refused")
-    .audited("cause", denial.cause);
-    Decision {
-        response,
-        verdict: "Deny",
-        reason: denial.cause,
-    }
-}
-
-/// A denial of a review that cannot be read.
-pub fn denied_unread(denial: &Denial) -> Response {
-    Response::refuse(Refusal {
-        reason: denial.reason,
-        message: message::refused("the review", &denial.words),
-        causes: vec![(denial.cause, crate::decide::visible::visible(&denial.words))],
-        name: String::new(),
-        kind: String::new(),
-    })
-}
-
-fn cooling(request: &ApprovalRequest, proposal: &Proposal, until: Timestamp) -> Decision {
-    let id = format!(
-        "{}/{}",
-        request.namespace().unwrap_or_default(),
-        request.name_any()
-    );
-    let response = Response::refuse(Refusal {
-        reason: Reason::ApprovalDenied,
-        message: message::denied(request, proposal, until),
-        causes: vec![("ApprovalDenied", id.clone())],
-        name: request.name_any(),
-        kind: "approvalrequests".to_owned(),
-    })
-    .audited("decision", "denied")
-    .audited("request", id);
-    Decision {
-        response,
-        verdict: "Deny",
-        reason: "ApprovalDenied",
-    }
-}
-
-fn approved(request: &ApprovalRequest, proposal: &Proposal, why: &str) -> Decision {
-    let id = format!(
-        "{}/{}",
-        request.namespace().unwrap_or_default(),
-        request.name_any()
-    );
-    let response = Response::refuse(Refusal {
-        reason: Reason::ApprovalPending,
-        message: message::approved(request, proposal, why),
-        causes: vec![("Approved", id.clone())],
-        name: request.name_any(),
-        kind: "approvalrequests".to_owned(),
-    })
-    .audited("decision", "approved-not-in-force")
-    .audited("request", id);
-    Decision {
-        response,
-        verdict: "Ask",
-        reason: "ApprovalPending",
-    }
-}
-
-fn admitted(
-    filed: &Filed,
-    grant: &Grant,
-    operation_id: &str,
-    proposal: &Proposal,
-    again: bool,
-) -> Decision {
-    let request = filed.requests.iter().find(|request| {
-        request.metadata.uid.as_deref() == Some(grant.spec.request_ref.uid.as_str())
-    });
-    let approvers: Vec<String> = request
-        .and_then(|request| request.status.as_ref())
-        .map(|status| {
-            let mut names: Vec<String> = status
-                .votes
-                .iter()
-                .filter(|vote| vote.counted)
-                .map(|vote| vote.username.clone())
-                .collect();
-            names.sort();
-            names.dedup();
-            names
-        })
-        .unwrap_or_default();
-    let used = grant
-        .status
-        .as_ref()
-        .and_then(|status| status.used)
-        .unwrap_or(0);
-    let left = grant
-        .spec
-        .uses
-        .map(|uses| i64::from(uses).saturating_sub(used));
-    let namespace = grant.namespace().unwrap_or_default();
-    let rules: Vec<String> = proposal
-        .rules
-        .policies
-        .iter()
-        .map(|policy| format!("{}/{}@{}", policy.kind, policy.name, policy.generation))
-        .collect();
-    let response = Response::allow()
-        .warned(message::admitted(
-            &format!("{namespace}/{}", grant.name_any()),
-            &approvers,
-            left,
-        ))
-        .audited(
-            "decision",
-            if again { "admitted-again" } else { "admitted" },
-        )
-        .audited("grant", format!("{namespace}/{}", grant.name_any()))
-        .audited(
-            "request",
-            format!("{namespace}/{}", grant.spec.request_ref.name),
-        )
-        .audited("operation", operation_id)
-        .audited("approver", approvers.join(","))
-        .audited("rule", rules.join(","))
-        .audited("digest", grant.spec.change_digest.clone());
-    Decision {
-        response,
-        verdict: "Allow",
-        reason: if again { "AdmittedAgain" } else { "Admitted" },
-    }
 }

@@ -120,7 +120,10 @@ impl Guard {
                 },
             };
             if let Some(words) = decided_already(&request, now) {
-                return refuse(review, &Denial::new(Reason::NotApprovable, "Finished", words));
+                return refuse(
+                    review,
+                    &Denial::new(Reason::NotApprovable, "Finished", words),
+                );
             }
             let person = Person {
                 username: review.user.username.to_owned(),
@@ -190,7 +193,9 @@ fn decided_already(request: &ApprovalRequest, now: jiff::Timestamp) -> Option<St
         Finish::GrantEnded(_) | Finish::Lost => return None,
         Finish::Unreadable => "cannot be read by this version",
     };
-    Some(format!("request {name} {word}; the same call of the agent files a new one"))
+    Some(format!(
+        "request {name} {word}; the same call of the agent files a new one"
+    ))
 }
 
 /// The ballot of a request.

@@ -22,9 +22,16 @@ fn as_controller(stack: &Stack<'_>, controller: &User) -> kube::Client {
 
 /// The controller's account, let do once what retention will need: delete a record.
 async fn controller(stack: &Stack<'_>, agent: &Agent) -> User {
-    let account = stack.cluster.service_account(crate::stack::SYSTEM, "grantgate-controller").await;
-    let rules = json!([{"apiGroups": ["grantgate.dev"], "resources": ["grants"], "verbs": ["delete"]}]);
-    stack.cluster.allow(&account, Some(&agent.namespace), rules).await;
+    let account = stack
+        .cluster
+        .service_account(crate::stack::SYSTEM, "grantgate-controller")
+        .await;
+    let rules =
+        json!([{"apiGroups": ["grantgate.dev"], "resources": ["grants"], "verbs": ["delete"]}]);
+    stack
+        .cluster
+        .allow(&account, Some(&agent.namespace), rules)
+        .await;
     account
 }
 

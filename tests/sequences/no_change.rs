@@ -295,7 +295,10 @@ async fn w5_a_built_in_kind_is_written_in_its_preferred_version_only() {
         .await
         .expect_ok();
     // The autoscaler writes its status meanwhile: the agent does not say on what it builds.
-    back["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    back["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("resourceVersion");
     let answer = stack
         .call(&agent.user, "PUT", &older, JSON, &back)
         .await

@@ -3,6 +3,7 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "the demonstration and the benchmark use parts of it"
 )]
 

@@ -189,7 +189,7 @@ fn the_canary_reaches_each_entry_by_its_field_manager_and_only_that_one() {
             field_manager: Some(entry.canary_manager.clone()),
             ..Caller::named(CANARY)
         };
-        assert_eq!(matching(&all, &call), [entry.name.clone()]);
+        assert_eq!(matching(&all, &call), std::slice::from_ref(&entry.name));
     }
     for field_manager in [None, Some("kubectl".to_owned())] {
         let other = Caller {

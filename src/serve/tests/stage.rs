@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -77,7 +76,12 @@ pub(super) fn limits() -> Limits {
 
 pub(super) fn certificate() -> Contents {
     let names = Names::of_service("grantgate-system").and_host("127.0.0.1");
-    mint(&Contents::default(), &names, Timestamp::now()).unwrap()
+    mint(
+        &Contents::default(),
+        &names,
+        crate::cluster::clock::Clock::local(),
+    )
+    .unwrap()
 }
 
 impl Stage {
