@@ -1,6 +1,6 @@
 //! Sequences that broke earlier drafts of the design, by their numbers in its records: each runs on a real API server.
 
-mod definitions;
+pub mod definitions;
 mod grants;
 mod no_change;
 mod records;
