@@ -13,6 +13,7 @@ mod boundaries;
 mod cluster;
 mod kinds;
 mod main_job;
+mod plugin;
 mod recorded;
 mod sequences;
 mod stack;

@@ -9,12 +9,15 @@ use super::{
 };
 use crate::{
     api::{
-        ApprovalRequestSpec, ApprovalRequestStatus, Owner, PolicyRef, Verdict,
+        ApprovalRequestSpec, ApprovalRequestStatus, Approver, Owner, PolicyRef, Verdict,
         approval_policy::{ApproverSubject, RequesterMay, Required},
         approval_request::RequestPhase,
     },
     cli::exit::{Failure, quoted},
-    decide::visible::visible,
+    decide::{
+        quorum::{policy_label, stands_in},
+        visible::visible,
+    },
 };
 
 /// What keeps a person from counting for one policy.
@@ -46,15 +49,7 @@ pub struct Standing<'r> {
 
 /// `Kind/name` or `Kind/namespace/name`, as votes name policies.
 pub fn label(policy: &PolicyRef) -> String {
-    match &policy.namespace {
-        Some(namespace) => format!(
-            "{}/{}/{}",
-            visible(&policy.kind),
-            visible(namespace),
-            visible(&policy.name)
-        ),
-        None => format!("{}/{}", visible(&policy.kind), visible(&policy.name)),
-    }
+    visible(&policy_label(policy))
 }
 
 /// Where verb `approve` is asked for: in the target's namespace, so that a RoleBinding there makes an approver of just that.
@@ -82,19 +77,22 @@ pub fn bars(
             namespace: asked_in(policy, request).map(str::to_owned),
         });
     }
-    let listed_account = approvers.required.iter().any(|row| {
-        row.from
-            .iter()
-            .any(|from| is_account(from, &person.username))
-    });
-    if person.username.starts_with("system:serviceaccount:") && !listed_account {
-        bars.push(Bar::ServiceAccount);
-    } else if !approvers
+    let approver = Approver {
+        username: person.username.clone(),
+        uid: String::new(),
+        groups: person.groups.clone(),
+    };
+    if !approvers
         .required
         .iter()
-        .any(|row| row.from.is_empty() || row.from.iter().any(|from| lists(from, person)))
+        .any(|row| stands_in(&row.from, &approver))
     {
-        bars.push(Bar::Membership);
+        let account = person.username.starts_with("system:serviceaccount:");
+        bars.push(if account {
+            Bar::ServiceAccount
+        } else {
+            Bar::Membership
+        });
     }
     if approvers.requester != Some(RequesterMay::Allowed) {
         if person.username == request.requester.username {
@@ -104,21 +102,6 @@ pub fn bars(
         }
     }
     bars
-}
-
-fn lists(from: &ApproverSubject, person: &Person) -> bool {
-    from.user.as_ref() == Some(&person.username)
-        || from
-            .group
-            .as_ref()
-            .is_some_and(|group| person.groups.contains(group))
-        || is_account(from, &person.username)
-}
-
-fn is_account(from: &ApproverSubject, username: &str) -> bool {
-    from.service_account
-        .as_ref()
-        .is_some_and(|account| account.username() == username)
 }
 
 /// Where a person stands with every policy that asks, by live answers of the API server.
@@ -325,10 +308,7 @@ pub fn progress(request: &ApprovalRequestSpec, status: Option<&ApprovalRequestSt
         let Some(approvers) = &policy.approvers else {
             continue;
         };
-        let raw = match &policy.namespace {
-            Some(namespace) => format!("{}/{namespace}/{}", policy.kind, policy.name),
-            None => format!("{}/{}", policy.kind, policy.name),
-        };
+        let raw = policy_label(policy);
         let need: i64 = approvers
             .required
             .iter()

@@ -375,7 +375,7 @@ fn on_behalf(
 }
 
 /// Membership in a row. An empty row holds every person, and no ServiceAccount.
-fn stands_in(from: &[ApproverSubject], approver: &Approver) -> bool {
+pub fn stands_in(from: &[ApproverSubject], approver: &Approver) -> bool {
     if approver.username.starts_with(SERVICE_ACCOUNT) {
         return from
             .iter()
