@@ -1,6 +1,6 @@
 //! What became of a vote: the controller counts it, or says why it does not count.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::{
     kinds::{DECISIONS, REQUESTS},
     output::Printed,
     seen::{Seen, state},
-    server::{Server, unreadable},
+    server::{Patience, Server, unreadable},
 };
 use crate::{
     api::{ApprovalDecision, Verdict, approval_request::Vote},
@@ -26,14 +26,14 @@ pub async fn counted(
     mut decision: ApprovalDecision,
     limit: Duration,
 ) -> Result<Printed, Failure> {
-    let end = Instant::now() + limit;
+    let patience = Patience::of(limit);
     let decision_name = decision.metadata.name.clone().unwrap_or_default();
     let argument = format!("{}/{}", seen.namespace, seen.name);
     loop {
         if let Some(outcome) = outcome(&seen, verdict, &decision, server.now()) {
             return outcome;
         }
-        let left = end.saturating_duration_since(Instant::now());
+        let left = patience.left();
         if left.is_zero() {
             return Err(Failure::Pending {
                 what: format!(

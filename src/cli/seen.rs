@@ -13,9 +13,8 @@ use super::{
 use crate::{
     api::{ApprovalRequest, ApprovalRequestSpec, Grant, Operation, approval_request::RequestPhase},
     decide::{
-        canonical,
         ended::{Finish, finished},
-        json,
+        json, record,
         visible::visible,
     },
 };
@@ -166,11 +165,7 @@ pub fn spec_digest(text: &str) -> Result<String, Failure> {
         .root()
         .get("spec")
         .ok_or_else(|| broken("the request has no spec".to_owned()))?;
-    let members = spec
-        .entries()
-        .filter(|(key, _)| *key != "digest")
-        .map(|(key, value)| (key, canonical::to_string(value)));
-    Ok(canonical::digest(&canonical::object(members)))
+    Ok(record::digest_of(spec))
 }
 
 /// The hex digits of a digest, or all of a text that is none.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{FutureExt, StreamExt};
@@ -21,8 +21,10 @@ use super::{
     kinds::{Kind, bind_approver, checked, missing_verb},
     person::Person,
 };
-use crate::cluster::clock::Clock;
-use crate::decide::visible::{one_line, visible};
+use crate::{
+    cluster::clock::Clock,
+    decide::visible::{one_line, visible},
+};
 
 /// Items of one page of a list.
 const PAGE: usize = 500;
@@ -41,6 +43,26 @@ pub struct Server {
     timeout: Duration,
     /// What the server's clock is ahead of ours, in milliseconds.
     ahead: AtomicI64,
+}
+
+/// How long a command still waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    end: Instant,
+}
+
+impl Patience {
+    /// So long from now.
+    pub fn of(limit: Duration) -> Self {
+        Self {
+            end: Instant::now() + limit,
+        }
+    }
+
+    /// What is left of it; zero when it is over.
+    pub fn left(self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
 }
 
 /// Why a call gave nothing.

@@ -1,6 +1,6 @@
 //! `wait`: for scripts, and for agents that were told to wait.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use super::{
     kinds::REQUESTS,
     output::Printed,
     seen::{Seen, state},
-    server::Server,
+    server::{Patience, Server},
 };
 use crate::decide::ended::Finish;
 
@@ -27,14 +27,14 @@ pub struct WaitArgs {
 
 /// Waits until a request is decided: 0 approved, 5 denied or expired, 7 superseded or its grant stale, 4 when the time is over.
 pub async fn run(server: &Server, args: WaitArgs) -> Result<Printed, Failure> {
-    let end = Instant::now() + args.timeout;
+    let patience = Patience::of(args.timeout);
     loop {
         let seen = Seen::read(server, &args.request).await?;
         let now = server.now();
         if let Some(outcome) = outcome(&seen, now) {
             return outcome;
         }
-        let left = end.saturating_duration_since(Instant::now());
+        let left = patience.left();
         if left.is_zero() {
             return Err(Failure::Pending {
                 what: format!("{} is still {}", seen.type_name(), state(&seen, now)),
