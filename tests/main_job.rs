@@ -255,6 +255,14 @@ async fn ft1_another_value_is_a_mismatch_that_names_the_field_and_leaves_the_gra
     );
     assert!(stack.uses(&grant).await.is_empty());
     stack.scale(&agent, 5).await.expect_ok();
+    let after = stack
+        .scale(&agent, 7)
+        .await
+        .expect_refused("ApprovalPending");
+    assert!(
+        !after.has_cause("Mismatch"),
+        "a spent grant permits nothing that could differ: {after:?}"
+    );
 }
 
 #[tokio::test]

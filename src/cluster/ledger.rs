@@ -14,7 +14,7 @@ use crate::{
         witness::{self, Seen},
     },
     decide::{
-        live::{self, Misfit},
+        live::Misfit,
         proposal::Proposal,
         review::Review,
         spend::{self, Spend},
@@ -80,8 +80,8 @@ impl Ledger {
         deadline: Instant,
     ) -> Spent {
         let mut live: Vec<String> = Vec::new();
-        // Grants whose open use may be this very write, committed: they stay as they are.
-        let mut unsettled: Vec<String> = Vec::new();
+        // Open uses that may be committed: they serve nobody again.
+        let mut gone: Vec<String> = Vec::new();
         loop {
             let Some(time) = now() else {
                 return Spent::Unavailable("the clock cannot be trusted".to_owned());
@@ -92,14 +92,13 @@ impl Ledger {
             let mut refusals: Vec<Refused> = Vec::new();
             let mut chosen: Option<(Arc<Grant>, Spend)> = None;
             for grant in &filed.grants {
-                if unsettled.contains(&grant.uid().unwrap_or_default()) {
-                    refusals.push(Refused {
-                        grant: grant.clone(),
-                        misfit: Misfit::Spent,
-                    });
-                    continue;
-                }
-                match spend::spend(&filed.grant_view(grant), proposal, time, &self.replica) {
+                match spend::spend(
+                    &filed.grant_view(grant),
+                    proposal,
+                    time,
+                    &self.replica,
+                    &gone,
+                ) {
                     Spend::Refused(misfit) => refusals.push(Refused {
                         grant: grant.clone(),
                         misfit,
@@ -157,10 +156,7 @@ impl Ledger {
                         Seen::MaybeCommitted => None,
                     };
                     let Some(status) = moved else {
-                        if live::alive(&filed.grant_view(&grant), time).is_ok() {
-                            return Spent::Busy("an earlier use of this grant is not settled yet");
-                        }
-                        unsettled.push(uid);
+                        gone.push(use_uid);
                         continue;
                     };
                     match self.swap(&grant, status, &proposal.admission_uid).await {

@@ -81,8 +81,15 @@ pub enum ReadmitRule {
     Witness,
 }
 
-/// Decides. `replica` is recorded with a new use.
-pub fn spend(view: &GrantView<'_>, proposal: &Proposal, now: Timestamp, replica: &str) -> Spend {
+/// Decides. `replica` is recorded with a new use. `gone` are admission uids of open uses that the witness found, or could not exclude,
+/// to be committed: they serve nobody again, and what the grant has left beside them still does.
+pub fn spend(
+    view: &GrantView<'_>,
+    proposal: &Proposal,
+    now: Timestamp,
+    replica: &str,
+    gone: &[String],
+) -> Spend {
     let grant = view.grant;
     let status = grant.status.clone().unwrap_or_default();
     if let Some(known) = status.uses.get(&proposal.admission_uid) {
@@ -93,18 +100,18 @@ pub fn spend(view: &GrantView<'_>, proposal: &Proposal, now: Timestamp, replica:
     let ended = live::alive(view, now);
     // An open use outlives the last use and the end of the window, but nothing that took the permission away.
     let may_readmit = matches!(ended, Ok(()) | Err(Misfit::Spent | Misfit::Expired { .. }));
-    if may_readmit {
-        for (use_uid, open) in status
-            .uses
-            .iter()
-            .filter(|(_, open)| same_write(open, proposal, now))
-        {
-            if let Err(stale @ Misfit::Stale { .. }) = live::fits(view, proposal) {
-                return Spend::Refused(stale);
-            }
-            if let Some(again) = again(use_uid, open, proposal) {
-                return again;
-            }
+    // The newest one only: it was consumed by whoever had found the older ones committed, or could not exclude it.
+    let newest = status
+        .uses
+        .iter()
+        .filter(|(_, open)| may_readmit && same_write(open, proposal, now))
+        .max_by_key(|(uid, open)| (open.at.0, *uid));
+    if let Some((use_uid, open)) = newest.filter(|(uid, _)| !gone.contains(uid)) {
+        if let Err(stale @ Misfit::Stale { .. }) = live::fits(view, proposal) {
+            return Spend::Refused(stale);
+        }
+        if let Some(again) = again(use_uid, open, proposal) {
+            return again;
         }
     }
     if let Err(misfit) = ended {

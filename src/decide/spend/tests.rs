@@ -19,7 +19,7 @@ fn view(grant: &Grant) -> GrantView<'_> {
 }
 
 fn spend_at(grant: &Grant, proposal: &Proposal, second: i64) -> Spend {
-    spend(&view(grant), proposal, after(second), "replica")
+    spend(&view(grant), proposal, after(second), "replica", &[])
 }
 
 /// The grant after the proposal consumed a use at second 1.
@@ -266,4 +266,18 @@ fn a_settled_use_is_not_open() {
         spend_at(&grant, &again(&first, 2, "100", 7), 2),
         Spend::Refused(Misfit::Spent)
     );
+}
+
+#[test]
+fn a_use_that_may_be_committed_serves_nobody_again_but_leaves_the_rest_of_the_grant() {
+    let mut first = proposal();
+    first.raises_generation = false;
+    let later = again(&first, 2, "120", 7);
+    let gone = [first.admission_uid.clone()];
+    let spend = |grant: &Grant| spend(&view(grant), &later, after(2), "replica", &gone);
+    assert_eq!(spend(&used(&first, 1)), Spend::Refused(Misfit::Spent));
+    let Spend::Consume { status, .. } = spend(&used(&first, 3)) else {
+        panic!("two uses are left")
+    };
+    assert_eq!((status.used, status.uses.len()), (Some(2), 2));
 }
