@@ -15,6 +15,7 @@ mod kinds;
 mod main_job;
 mod plugin;
 mod recorded;
+mod records;
 mod sequences;
 mod stack;
 

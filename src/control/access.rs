@@ -18,7 +18,7 @@ use crate::{
     cluster::client::{CallError, within},
     control::store::Kept,
     decide::{
-        boundary::{self, Boundary, Rulebook, Stored},
+        boundary::{self, Boundary, Doubt, Rulebook, Stored},
         live::StaleReason,
         mount::{Coverage, Mount, Mounts},
         server::{self, ResolvedServer},
@@ -67,7 +67,7 @@ pub enum Standing {
         words: String,
     },
     /// It cannot be told here.
-    CannotTell(String),
+    CannotTell(Doubt),
 }
 
 impl Objects {
@@ -169,15 +169,23 @@ impl Declared {
         match agent.surface {
             Surface::Policies => {}
             Surface::Unknown => {
-                return Standing::CannotTell(format!(
-                    "AgentIdentity {} has a surface that this version does not know",
-                    agent.name
-                ));
+                return Standing::CannotTell(Doubt {
+                    words: format!(
+                        "AgentIdentity {} has a surface that this version does not know",
+                        agent.name
+                    ),
+                    refused: true,
+                });
             }
             Surface::Mounts => match self.mounts.covers(&situation) {
                 Coverage::Covered(_) => {}
                 Coverage::NotCovered(words) => return void(words),
-                Coverage::Unready(words) => return Standing::CannotTell(words),
+                Coverage::Unready(words) => {
+                    return Standing::CannotTell(Doubt {
+                        words,
+                        refused: true,
+                    });
+                }
             },
         }
         let filed_at = request

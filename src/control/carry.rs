@@ -9,6 +9,7 @@ use crate::{
     api::{ApprovalDecision, ApprovalRequest, Grant, approval_request::RequestPhase},
     cluster::client::within,
     control::{
+        access::Standing,
         desk::{Desk, Look},
         grant::{self, Findings},
         request::{self, Named, Plan, Terms},
@@ -103,7 +104,7 @@ impl Desk {
         request: &ApprovalRequest,
         age: Duration,
     ) -> Result<Tally, String> {
-        let decisions = self.decisions_on(request);
+        let decisions = look.decisions_on(request);
         let since = if decisions.is_empty() {
             Timestamp::MAX
         } else {
@@ -127,16 +128,6 @@ impl Desk {
         }
         let cast = votes::gather(client, &self.rights, world, request, &decisions, NOW).await?;
         Ok(quorum::tally(&ballot, &cast))
-    }
-
-    fn decisions_on(&self, request: &ApprovalRequest) -> Vec<Arc<ApprovalDecision>> {
-        let all: Vec<Arc<ApprovalDecision>> = self
-            .decisions
-            .all()
-            .into_iter()
-            .map(|entry| entry.object)
-            .collect();
-        votes::naming(request, &all).cloned().collect()
     }
 
     async fn plan_approved(
@@ -183,7 +174,7 @@ impl Desk {
                 > 0
         };
         let too_late = minted && matches!(found, Found::There(grant) if used(grant));
-        let any_denial = self
+        let any_denial = look
             .decisions_on(request)
             .iter()
             .any(|decision| decision.spec.verdict == crate::api::Verdict::Deny);
@@ -369,7 +360,7 @@ impl Desk {
             return (Findings::default(), true);
         };
         let standing = self.judge(look, &request).await;
-        let certain = !matches!(standing, crate::control::access::Standing::CannotTell(_));
+        let certain = !matches!(&standing, Standing::CannotTell(doubt) if !doubt.refused);
         let world = self.ctx.view.world();
         let findings = Findings {
             requester: self.requester(grant).await,

@@ -1,7 +1,7 @@
 //! What the record-keeping works with: its own watches beside the view, answers about rights, and the journal.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -30,8 +30,9 @@ use crate::{
         journal::{Journal, Transition},
         request::News,
         rights::{Answers, RECHECK, Rights},
-        store::Store,
+        store::{Entry, Store},
     },
+    decide::{boundary::Doubt, world::Namespace},
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -62,17 +63,68 @@ pub struct Desk {
     pub ledger: Ledger,
     /// Wakes at each change of a store.
     pub wake: Arc<watch::Sender<u64>>,
+    compiled: Mutex<Option<Compiled>>,
     conditional: Mutex<HashMap<String, BTreeSet<String>>>,
     accounts: Answers<(String, String), Option<String>>,
 }
 
 /// One look at everything: the copies known here, and what is read live where a copy says that something is void.
 pub struct Look {
-    /// As the watches have it.
-    pub declared: Declared,
+    /// Cluster policies.
+    pub cluster_policies: Vec<Entry<ClusterApprovalPolicy>>,
+    /// Namespaced policies.
+    pub policies: Vec<Entry<ApprovalPolicy>>,
+    /// Servers.
+    pub servers: Vec<Entry<ToolServer>>,
+    /// Mounts.
+    pub mounts: Vec<Entry<ToolMount>>,
+    /// All of these, compiled: what is said to be in force is what was judged by.
+    pub declared: Arc<Declared>,
+    decisions: HashMap<(String, String), Vec<Arc<ApprovalDecision>>>,
     live: OnceCell<Option<Declared>>,
     /// The server's time.
     pub now: Timestamp,
+}
+
+impl Look {
+    /// The decisions that name a request.
+    pub fn decisions_on(&self, request: &ApprovalRequest) -> Vec<Arc<ApprovalDecision>> {
+        let key = (
+            request.namespace().unwrap_or_default(),
+            request.uid().unwrap_or_default(),
+        );
+        self.decisions.get(&key).cloned().unwrap_or_default()
+    }
+}
+
+/// What was compiled last, and from what.
+struct Compiled {
+    versions: [u64; 5],
+    namespaces: Arc<BTreeMap<String, Namespace>>,
+    declared: Arc<Declared>,
+}
+
+fn decisions_by_request(
+    decisions: &Store<ApprovalDecision>,
+) -> HashMap<(String, String), Vec<Arc<ApprovalDecision>>> {
+    let mut by_request: HashMap<_, Vec<Arc<ApprovalDecision>>> = HashMap::new();
+    for entry in decisions.all() {
+        let namespace = entry.object.namespace().unwrap_or_default();
+        let named: BTreeSet<&str> = entry
+            .object
+            .spec
+            .requests
+            .iter()
+            .map(|named| named.uid.as_str())
+            .collect();
+        for uid in named {
+            by_request
+                .entry((namespace.clone(), uid.to_owned()))
+                .or_default()
+                .push(entry.object.clone());
+        }
+    }
+    by_request
 }
 
 impl Desk {
@@ -95,6 +147,7 @@ impl Desk {
                 replica: ctx.replica.clone(),
             },
             wake,
+            compiled: Mutex::default(),
             conditional: Mutex::default(),
             accounts: Answers::default(),
             ctx,
@@ -121,25 +174,62 @@ impl Desk {
             && self.leases.synced()
     }
 
+    fn versions(&self) -> [u64; 5] {
+        [
+            self.cluster_policies.version(),
+            self.policies.version(),
+            self.servers.version(),
+            self.mounts.version(),
+            self.agents.version(),
+        ]
+    }
+
     /// Begins a look at everything.
     pub fn look(&self, now: Timestamp) -> Look {
-        fn objects<K: crate::control::store::Kept>(store: &Store<K>) -> Vec<Arc<K>> {
-            store.all().into_iter().map(|entry| entry.object).collect()
+        fn objects<K>(entries: &[Entry<K>]) -> Vec<Arc<K>> {
+            entries.iter().map(|entry| entry.object.clone()).collect()
         }
+        let versions = self.versions();
         let namespaces = self.ctx.view.world().namespaces.clone();
-        let known = Objects {
-            cluster_policies: objects(&self.cluster_policies),
-            policies: objects(&self.policies),
-            servers: objects(&self.servers),
-            mounts: objects(&self.mounts),
-            agents: objects(&self.agents),
-            namespaces: namespaces
-                .iter()
-                .map(|(name, namespace)| (name.clone(), namespace.labels.clone()))
-                .collect(),
+        let (cluster_policies, policies) = (self.cluster_policies.all(), self.policies.all());
+        let (servers, mounts) = (self.servers.all(), self.mounts.all());
+        let agents = self.agents.all();
+        // What changed while it was read is compiled now, and again at the next look.
+        let steady = versions == self.versions();
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = compiled.as_ref().filter(|known| {
+            steady && known.versions == versions && Arc::ptr_eq(&known.namespaces, &namespaces)
+        });
+        let declared = match known {
+            Some(known) => known.declared.clone(),
+            None => {
+                let all = Objects {
+                    cluster_policies: objects(&cluster_policies),
+                    policies: objects(&policies),
+                    servers: objects(&servers),
+                    mounts: objects(&mounts),
+                    agents: objects(&agents),
+                    namespaces: namespaces
+                        .iter()
+                        .map(|(name, namespace)| (name.clone(), namespace.labels.clone()))
+                        .collect(),
+                };
+                Arc::new(all.compile())
+            }
         };
+        *compiled = Some(Compiled {
+            versions,
+            namespaces,
+            declared: declared.clone(),
+        });
+        drop(compiled);
         Look {
-            declared: known.compile(),
+            cluster_policies,
+            policies,
+            servers,
+            mounts,
+            declared,
+            decisions: decisions_by_request(&self.decisions),
             live: OnceCell::new(),
             now,
         }
@@ -154,7 +244,10 @@ impl Desk {
                 let live = look.live.get_or_init(|| self.read_live()).await;
                 match live {
                     Some(live) => live.judge(request, before.as_ref()),
-                    None => Standing::CannotTell("what is declared cannot be read".to_owned()),
+                    None => Standing::CannotTell(Doubt {
+                        words: "what is declared cannot be read".to_owned(),
+                        refused: false,
+                    }),
                 }
             }
             other => {

@@ -166,6 +166,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::decide::boundary::Doubt;
 
     const NOT_AFTER: &str = "2026-01-01T10:10:00Z";
 
@@ -308,7 +309,13 @@ mod tests {
             (
                 "in doubt",
                 grant(json!(1), false, json!({})),
-                findings(Standing::CannotTell("?".to_owned()), Terms::Unknown),
+                findings(
+                    Standing::CannotTell(Doubt {
+                        words: "?".to_owned(),
+                        refused: true,
+                    }),
+                    Terms::Unknown,
+                ),
                 early,
                 None,
             ),

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
     core::NamespaceResourceScope,
 };
 use serde::Serialize;
@@ -23,6 +23,7 @@ use crate::{
     },
     cluster::{
         client::within,
+        index::Index,
         lease::{COMPONENT_LABEL, Replica},
     },
     control::{
@@ -34,11 +35,14 @@ use crate::{
         rights::RECHECK,
         store::{Kept, Store},
     },
-    decide::{ended, policy::Policy},
+    decide::{
+        conditions, ended,
+        policy::{Policy, PolicyKind, PolicyName, Problem},
+    },
 };
 
 /// The pause between a change and the pass that it begins: changes come in groups.
-const GATHER: Duration = Duration::from_millis(25);
+const GATHER: Duration = Duration::from_millis(40);
 /// A pass while the view cannot be decided on is tried again after this.
 const UNREADY: Duration = Duration::from_millis(500);
 /// The least pause before a deadline's pass.
@@ -102,7 +106,7 @@ async fn pass(desk: &Arc<Desk>, now: Timestamp) -> Option<Timestamp> {
 
     let open: Vec<Arc<ApprovalRequest>> = requests
         .into_iter()
-        .filter(|request| is_open(request))
+        .filter(|request| is_open(request, index, now))
         .collect();
     futures::stream::iter(open)
         .for_each_concurrent(AT_ONCE, |request| desk.keep_request(&look, request))
@@ -128,13 +132,24 @@ async fn pass(desk: &Arc<Desk>, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Whether anything may be left to do: it waits, or its grant may have to be made, recorded, lost or ended.
-fn is_open(request: &ApprovalRequest) -> bool {
-    let status = request.status.as_ref();
-    match status.and_then(|status| status.phase) {
+fn is_open(request: &ApprovalRequest, index: &Index, now: Timestamp) -> bool {
+    let Some(status) = &request.status else {
+        return true;
+    };
+    match status.phase {
         None => true,
-        Some(RequestPhase::Approved) => !status.is_some_and(|status| {
-            crate::decide::conditions::holds(&status.conditions, super::request::GRANT_LOST)
-        }),
+        Some(RequestPhase::Approved) => {
+            let lost = conditions::holds(&status.conditions, super::request::GRANT_LOST);
+            let uid = status.grant.as_ref().and_then(|grant| grant.uid.clone());
+            let over = index
+                .grant_of(&request.uid().unwrap_or_default())
+                .is_some_and(|grant| {
+                    uid.is_some()
+                        && grant.metadata.uid == uid
+                        && ended::ended(&grant.spec, grant.status.as_ref(), now).is_some()
+                });
+            !lost && !over
+        }
         Some(_) => false,
     }
 }
@@ -248,52 +263,66 @@ async fn keep_declarations(desk: &Arc<Desk>, look: &Look, unmarked: bool) {
         .collect();
     let force =
         |plural: &str, since: &str| -> Force { force::observe(&replicas, plural, since, unmarked) };
-    for entry in desk.cluster_policies.all() {
-        let policy = entry.object;
-        let problems = Policy::compile_cluster(&policy).problems;
+    let world = desk.ctx.view.world();
+    // Compiling is dear, and the view has done it already.
+    let compiled = |name: PolicyName, metadata: &ObjectMeta| -> Option<Vec<Problem>> {
+        let policy = world.policies.get(&name)?;
+        let same = Some(&policy.uid) == metadata.uid.as_ref()
+            && Some(policy.generation) == metadata.generation;
+        same.then(|| policy.problems.clone())
+    };
+    for entry in &look.cluster_policies {
+        let policy = &entry.object;
+        let known = compiled(PolicyName::cluster(policy.name_any()), &policy.metadata);
+        let problems = known.unwrap_or_else(|| Policy::compile_cluster(policy).problems);
         let force = force("clusterapprovalpolicies", &entry.since);
         let generation = policy.metadata.generation;
         if let Some(status) =
             declared::policy(policy.status.as_ref(), &problems, &force, generation, now)
         {
-            let mut written = (*policy).clone();
+            let mut written = policy.as_ref().clone();
             written.status = Some(status);
             write_cluster(desk, &desk.cluster_policies, written).await;
         }
     }
-    for entry in desk.policies.all() {
-        let policy = entry.object;
-        let problems = Policy::compile(&policy).problems;
+    for entry in &look.policies {
+        let policy = &entry.object;
+        let name = PolicyName {
+            kind: PolicyKind::ApprovalPolicy,
+            namespace: policy.namespace(),
+            name: policy.name_any(),
+        };
+        let known = compiled(name, &policy.metadata);
+        let problems = known.unwrap_or_else(|| Policy::compile(policy).problems);
         let force = force("approvalpolicies", &entry.since);
         let generation = policy.metadata.generation;
         if let Some(status) =
             declared::policy(policy.status.as_ref(), &problems, &force, generation, now)
         {
-            let mut written = (*policy).clone();
+            let mut written = policy.as_ref().clone();
             written.status = Some(status);
             write(desk, &desk.policies, written).await;
         }
     }
-    for entry in desk.servers.all() {
-        let server = entry.object;
+    for entry in &look.servers {
+        let server = &entry.object;
         let generation = server.metadata.generation;
         if let Some(status) =
             declared::server(server.status.as_ref(), &server.spec, generation, now)
         {
-            let mut written = (*server).clone();
+            let mut written = server.as_ref().clone();
             written.status = Some(status);
             write(desk, &desk.servers, written).await;
         }
     }
-    let world = desk.ctx.view.world();
-    for entry in desk.mounts.all() {
-        let mount = entry.object;
+    for entry in &look.mounts {
+        let mount = &entry.object;
         let namespace = mount.namespace().unwrap_or_default();
         let server = desk.servers.get(&namespace, &mount.spec.server);
         let agent = desk.agents.get("", &mount.spec.agent);
         let force = force("toolmounts", &entry.since);
         let status = mount::plan(
-            &mount,
+            mount,
             server.as_ref().map(|entry| entry.object.as_ref()),
             agent.as_ref().map(|entry| entry.object.as_ref()),
             &world.policies,
@@ -301,7 +330,7 @@ async fn keep_declarations(desk: &Arc<Desk>, look: &Look, unmarked: bool) {
             now,
         );
         if let Some(status) = status {
-            let mut written = (*mount).clone();
+            let mut written = mount.as_ref().clone();
             written.status = Some(status);
             write(desk, &desk.mounts, written).await;
         }

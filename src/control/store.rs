@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use kube::{
@@ -51,6 +54,7 @@ pub struct Entry<K> {
 pub struct Store<K> {
     objects: RwLock<BTreeMap<Key, Entry<K>>>,
     progress: Arc<Progress>,
+    version: AtomicU64,
     wake: Arc<watch::Sender<u64>>,
 }
 
@@ -60,6 +64,7 @@ impl<K: Kept> Store<K> {
         Arc::new(Self {
             objects: RwLock::default(),
             progress: Progress::new(plural),
+            version: AtomicU64::new(0),
             wake: wake.clone(),
         })
     }
@@ -88,6 +93,11 @@ impl<K: Kept> Store<K> {
         self.progress.synced()
     }
 
+    /// Moves with each change. Read before the objects, it is never newer than they are.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Every object, by namespace and name.
     pub fn all(&self) -> Vec<Entry<K>> {
         self.read().values().cloned().collect()
@@ -108,6 +118,7 @@ impl<K: Kept> Store<K> {
         );
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         insert(&mut objects, key, object);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Entry<K>>> {
@@ -133,6 +144,7 @@ impl<K: Kept> Store<K> {
                 }
             }
         }
+        self.version.fetch_add(1, Ordering::Release);
         drop(objects);
         self.wake
             .send_modify(|count| *count = count.wrapping_add(1));

@@ -53,7 +53,16 @@ pub enum Boundary {
         words: String,
     },
     /// It cannot be told here: nothing is marked because of it.
-    CannotTell(String),
+    CannotTell(Doubt),
+}
+
+/// Why something cannot be told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Doubt {
+    /// In words.
+    pub words: String,
+    /// As long as it lasts the webhook lets nothing through, so nothing void is used meanwhile.
+    pub refused: bool,
 }
 
 /// The stored action of a request, and what is known of its surroundings.
@@ -155,7 +164,7 @@ impl Rulebook {
         for known in snapshot {
             match self.against(known, situation) {
                 Boundary::Same => {}
-                Boundary::CannotTell(why) => doubt = doubt.or(Some(why)),
+                Boundary::CannotTell(why) => doubt = graver(doubt, why),
                 crossed @ Boundary::Crossed { .. } => return crossed,
             }
         }
@@ -168,16 +177,14 @@ impl Rulebook {
             match rule.selects(situation) {
                 Match::No => continue,
                 Match::NamespaceUnknown => {
-                    doubt = doubt.or_else(|| {
-                        Some(format!("{name}: the namespace's labels are not known here"))
-                    });
+                    doubt = graver(doubt, labels_unknown(name));
                     continue;
                 }
                 Match::Yes(_) => {}
             }
             // What an unusable policy selects is Unready at its use, and serves again once it is repaired.
             if rule.unusable {
-                doubt = doubt.or_else(|| Some(format!("{name} cannot be used")));
+                doubt = graver(doubt, unusable(name));
                 continue;
             }
             let certain = matches!(rule.certainly(situation), Match::Yes(_));
@@ -209,7 +216,10 @@ impl Rulebook {
         let name = &policy.name;
         let same_object = policy.uid == known.uid;
         if same_object && policy.generation < known.generation {
-            return Boundary::CannotTell(format!("{name} is older here than in the request"));
+            return Boundary::CannotTell(Doubt {
+                words: format!("{name} is older here than in the request"),
+                refused: false,
+            });
         }
         let unchanged = same_object && policy.generation == known.generation;
         if rule.is_default() {
@@ -222,9 +232,7 @@ impl Rulebook {
         }
         let specificity = match rule.selects(situation) {
             Match::NamespaceUnknown => {
-                return Boundary::CannotTell(format!(
-                    "{name}: the namespace's labels are not known here"
-                ));
+                return Boundary::CannotTell(labels_unknown(name));
             }
             Match::No => {
                 return crossed(
@@ -238,7 +246,7 @@ impl Rulebook {
             return Boundary::Same;
         }
         if rule.unusable {
-            return Boundary::CannotTell(format!("{name} cannot be used"));
+            return Boundary::CannotTell(unusable(name));
         }
         if rule.certainly(situation) != Match::Yes(specificity) {
             return crossed(
@@ -253,6 +261,28 @@ impl Rulebook {
         } else {
             crossed(StaleReason::PolicyChanged, format!("{name} changed"))
         }
+    }
+}
+
+/// A doubt during which something void could be used outweighs others.
+fn graver(known: Option<Doubt>, other: Doubt) -> Option<Doubt> {
+    match known {
+        Some(known) if !known.refused || other.refused => Some(known),
+        _ => Some(other),
+    }
+}
+
+fn labels_unknown(name: &PolicyName) -> Doubt {
+    Doubt {
+        words: format!("{name}: the namespace's labels are not known here"),
+        refused: false,
+    }
+}
+
+fn unusable(name: &PolicyName) -> Doubt {
+    Doubt {
+        words: format!("{name} cannot be used"),
+        refused: true,
     }
 }
 

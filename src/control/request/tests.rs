@@ -13,7 +13,7 @@ use crate::{
         Verdict,
         approval_request::{DecisionRef, Vote},
     },
-    decide::live::StaleReason,
+    decide::{boundary::Doubt, live::StaleReason},
 };
 
 const DEADLINE: &str = "2026-01-01T10:30:00Z";
@@ -154,7 +154,10 @@ fn a_pending_request_ends_by_the_first_of_denial_deadline_access_and_quorum() {
         ),
         (
             Some(yes()),
-            Standing::CannotTell("?".to_owned()),
+            Standing::CannotTell(Doubt {
+                words: "?".to_owned(),
+                refused: true,
+            }),
             early,
             Some(RequestPhase::Approved),
             "Decided=True Approved",
