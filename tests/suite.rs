@@ -11,6 +11,7 @@ mod authorship;
 mod bed;
 mod boundaries;
 mod cluster;
+mod configuration;
 mod kinds;
 mod main_job;
 mod plugin;

@@ -11,21 +11,17 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::{
     admissionregistration::v1::{
         MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
         ValidatingWebhookConfiguration,
     },
     coordination::v1::Lease,
-    events::v1::Event,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::{
     Api, Resource, ResourceExt,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions,
-    },
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
@@ -37,6 +33,7 @@ use super::{
     configuration::{self, GATE, GUARD, Leaving, Reach, STAMP},
     default_policy,
     identities::{self, Gate},
+    journal::{Journal, Transition},
     servers::Servers,
     wake,
 };
@@ -55,13 +52,15 @@ use crate::{
 
 /// Rounds come by themselves so often.
 const ROUND: Duration = Duration::from_secs(10);
-/// So soon while something is not proven or failed.
-const SOON: Duration = Duration::from_millis(500);
+/// So soon while something is not proven or failed; each time twice as late, up to the second.
+const SOON: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
 /// A proof of all entries is repeated so often.
 const PROVE_AGAIN: Duration = Duration::from_secs(30);
 /// Leases of replicas that are gone for so long are removed.
 const STALE_LEASE: jiff::SignedDuration = jiff::SignedDuration::from_secs(600);
 const LIMIT: Duration = Duration::from_secs(10);
+/// Characters of subjects in one note.
+const NOTE: usize = 800;
 
 /// What an installation is told at its start.
 pub struct Settings {
@@ -105,6 +104,7 @@ pub async fn run(context: Arc<Context>, settings: Settings) {
     watch_kept(&mut watches, &context, &notify);
 
     let mut keeper = Keeper {
+        journal: Journal::new(context.client.clone(), context.replica.clone()),
         context,
         settings,
         declared,
@@ -114,14 +114,15 @@ pub async fn run(context: Arc<Context>, settings: Settings) {
         leases_at: None,
         key: None,
     };
+    let [first, last] = SOON;
+    let mut soon = first;
     loop {
-        let next = match keeper.round().await {
-            Ok(next) => next,
-            Err(error) => {
-                tracing::warn!(%error, "the installation is not as it should be");
-                SOON
-            }
-        };
+        let is_well = keeper.round().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the installation is not as it should be");
+            false
+        });
+        let next = if is_well { ROUND } else { soon };
+        soon = if is_well { first } else { (soon * 2).min(last) };
         let _ = tokio::time::timeout(next, notify.notified()).await;
     }
 }
@@ -217,11 +218,12 @@ struct Keeper {
     proven_at: Option<Instant>,
     leases_at: Option<Instant>,
     key: Option<BTreeMap<String, ByteString>>,
+    journal: Journal,
 }
 
 impl Keeper {
-    /// One look at everything. Answers with how soon the next is due.
-    async fn round(&mut self) -> Result<Duration, RoundError> {
+    /// One look at everything. Answers whether all is as it should be.
+    async fn round(&mut self) -> Result<bool, RoundError> {
         let client = self.context.client.clone();
         let namespace = self.context.namespace.clone();
         // Also the first contact: the time is known from the API server's answers.
@@ -233,7 +235,7 @@ impl Keeper {
             .map_err(RoundError::Default)?;
         if !self.progress.synced() {
             // Without the list every subject would seem to have left.
-            return Ok(SOON);
+            return Ok(false);
         }
         self.configurations(now).await?;
         let authored = self.authorship().await;
@@ -241,10 +243,7 @@ impl Keeper {
         let written = self.statuses(now).await;
         self.stale_leases(now).await;
         let proven = self.is_proven();
-        Ok(match authored && proven && written {
-            true => ROUND,
-            false => SOON,
-        })
+        Ok(authored && proven && written)
     }
 
     /// The view fingerprints with the key that is there.
@@ -339,7 +338,7 @@ impl Keeper {
             Ok(there) => {
                 self.gate.refused = None;
                 if leaving.news {
-                    self.tell_leaving(&there, &leaving, now).await;
+                    self.tell_leaving(&there, &leaving, now);
                 }
                 configuration::installed(&there)
             }
@@ -367,46 +366,24 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removing an identity is an act: one audit line, one Event.
-    async fn tell_leaving(
+    /// Removing an identity is an act: it is told in the audit stream and by Events, all of its subjects in as many as they need.
+    fn tell_leaving(
         &self,
         gate: &ValidatingWebhookConfiguration,
         leaving: &Leaving,
         now: Timestamp,
     ) {
-        let lines: Vec<String> = leaving.subjects.lines().collect();
         let until = leaving.until.unwrap_or(now);
-        tracing::info!(target: "grantgate::audit", action = "IdentitiesRemoved", %until, subjects = ?lines, "no AgentIdentity declares these any more");
-        let shown = crate::decide::visible::visible(&lines.join(", "));
-        let note: String = format!("No longer sent to the gate from {until} on: {shown}")
-            .chars()
-            .take(1000)
-            .collect();
-        let event = Event {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{GATE}.")),
-                namespace: Some("default".to_owned()),
-                ..ObjectMeta::default()
-            },
-            action: Some("RemoveIdentities".to_owned()),
-            event_time: Some(MicroTime(now)),
-            note: Some(note),
-            reason: Some("IdentitiesRemoved".to_owned()),
-            regarding: Some(ObjectReference {
-                api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
-                kind: Some("ValidatingWebhookConfiguration".to_owned()),
-                name: Some(GATE.to_owned()),
-                uid: gate.uid(),
-                ..ObjectReference::default()
-            }),
-            reporting_controller: Some("grantgate.dev/controller".to_owned()),
-            reporting_instance: Some(self.context.replica.chars().take(128).collect()),
-            type_: Some("Warning".to_owned()),
-            ..Event::default()
-        };
-        let api: Api<Event> = Api::namespaced(self.context.client.clone(), "default");
-        if let Err(error) = within(LIMIT, api.create(&PostParams::default(), &event)).await {
-            tracing::warn!(%error, "the Event could not be written");
+        for subjects in in_notes(leaving.subjects.lines()) {
+            let transition = Transition {
+                reason: "IdentitiesRemoved",
+                note: format!(
+                    "no AgentIdentity declares these any more; sent to the gate until {until}: {subjects}"
+                ),
+                warning: true,
+                members: vec![("subjects", subjects)],
+            };
+            self.journal.tell(gate, &transition, now);
         }
     }
 
@@ -520,6 +497,21 @@ impl Keeper {
     }
 }
 
+/// Lines put together so that a note of an Event holds each of the texts whole.
+fn in_notes(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for line in lines {
+        match notes.last_mut() {
+            Some(note) if note.chars().count() + line.chars().count() < NOTE => {
+                note.push_str(", ");
+                note.push_str(&line);
+            }
+            _ => notes.push(line),
+        }
+    }
+    notes
+}
+
 /// Whether a replica's Lease ran out long ago.
 fn is_stale(lease: &Lease, now: Timestamp) -> bool {
     let spec = lease.spec.as_ref();
@@ -552,6 +544,15 @@ mod tests {
         assert!(!is_stale(&lease, at("2026-01-01T10:00:20Z")));
         assert!(is_stale(&lease, at("2026-01-01T10:11:00Z")));
         assert!(!is_stale(&Lease::default(), at("2026-01-01T10:11:00Z")));
+    }
+
+    #[test]
+    fn every_subject_that_leaves_stands_in_a_note() {
+        let line = |number| format!("user {number}-{}", "x".repeat(200));
+        let notes = in_notes((0..10).map(line));
+        assert!(notes.len() > 1 && notes.iter().all(|note| note.len() <= NOTE + 2));
+        let all = notes.join(", ");
+        assert!((0..10).all(|number| all.contains(&line(number))));
     }
 
     #[test]
