@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hyper::body::Bytes;
-use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding};
@@ -70,7 +70,14 @@ impl Cluster {
     pub async fn service_account(&self, namespace: &str, name: &str) -> User {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin(), namespace);
         ensure(&accounts, json!({"metadata": {"name": name}})).await;
-        let request = TokenRequest::default();
+        // A day: what the demonstration starts must outlast the usual hour.
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                expiration_seconds: Some(24 * 60 * 60),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
         let made = accounts
             .create_token_request(name, &PostParams::default(), &request)
             .await;

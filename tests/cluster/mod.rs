@@ -16,6 +16,7 @@
 pub mod access;
 pub mod apiproxy;
 pub mod audit;
+pub mod cargo;
 pub mod control_plane;
 pub mod faults;
 pub mod http;
