@@ -12,11 +12,13 @@ mod bed;
 mod boundaries;
 mod cluster;
 mod configuration;
+mod demo_runs;
 mod kinds;
 mod main_job;
 mod plugin;
 mod recorded;
 mod records;
+mod samples;
 mod sequences;
 mod stack;
 
