@@ -92,13 +92,13 @@ async fn declare(stage: &Stage<'_>, telling: Telling) -> Result<()> {
     let admin = &stage.admin;
     admin.types("kubectl apply -f docs/samples/").await?;
     admin
-        .types("kubectl wait agentidentity ops-bot --for=condition=Enforced --timeout=60s")
+        .types("kubectl wait agentidentity ops-bot --for=condition=Enforced --timeout=180s")
         .await?;
     admin
-        .types("kubectl wait toolmount ops-bot-kubernetes -n agents --for=condition=InForce --timeout=60s")
+        .types("kubectl wait toolmount ops-bot-kubernetes -n agents --for=condition=InForce --timeout=180s")
         .await?;
     admin
-        .types("kubectl wait clusterapprovalpolicy production-changes --for=condition=InForce --timeout=60s")
+        .types("kubectl wait clusterapprovalpolicy production-changes --for=condition=InForce --timeout=180s")
         .await?;
     Ok(())
 }
@@ -122,7 +122,7 @@ async fn call(stage: &Stage<'_>, telling: Telling) -> Result<Attempt> {
 /// Ana waits until the controllers have followed.
 async fn settled(stage: &Stage<'_>, replicas: u32) -> Result<()> {
     let line = format!(
-        "kubectl wait deployment api -n web --for=jsonpath='{{.status.replicas}}'={replicas} --timeout=60s"
+        "kubectl wait deployment api -n web --for=jsonpath='{{.status.replicas}}'={replicas} --timeout=180s"
     );
     stage.ana.types(&line).await.map(drop)
 }
