@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Below this, nothing is consumed.
+/// With less time left nothing is consumed: a write that is answered too late is a use without an effect.
 pub const MIN_BUDGET: Duration = Duration::from_millis(300);
 
 /// The grants and requests of the cluster as one replica works with them.

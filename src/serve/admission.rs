@@ -55,8 +55,9 @@ impl Admit for Admission {
             let connected = Arc::new(AtomicBool::new(true));
             let guard = Connected(connected.clone());
             // A task of its own: a use that is being written must be written to its end, and remembered, whoever hangs up.
+            let tasks = self.tasks.clone();
             let task =
-                tokio::spawn(async move { self.answer(&path, &body, budget, connected).await });
+                tasks.spawn(async move { self.answer(&path, &body, budget, connected).await });
             let answer = task.await;
             drop(guard);
             match answer {

@@ -18,9 +18,6 @@ const UNNAMED: Duration = Duration::from_secs(4);
 /// The longest `timeoutSeconds` that the API server accepts in a webhook configuration.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Below this nothing may be consumed: a write that is answered too late is a use without an effect.
-const LEAST_TO_CONSUME: Duration = Duration::from_millis(300);
-
 /// The admission logic behind the transport.
 ///
 /// The future is dropped the moment the API server hangs up (hyper drops the handler with its connection), at any
@@ -119,16 +116,6 @@ impl Budget {
             deadline: received + span,
         }
     }
-
-    /// What is left at `now`; zero after the deadline.
-    pub fn left(&self, now: Instant) -> Duration {
-        self.deadline.saturating_duration_since(now)
-    }
-
-    /// Whether a use may still be begun at `now`: at least 300 ms are left. Otherwise the answer is `Busy`.
-    pub fn may_consume(&self, now: Instant) -> bool {
-        self.left(now) >= LEAST_TO_CONSUME
-    }
 }
 
 /// What the admission logic answers.
@@ -179,7 +166,7 @@ mod tests {
 
     fn span(query: Option<&str>) -> Duration {
         let now = Instant::now();
-        Budget::of_query(now, query).left(now)
+        Budget::of_query(now, query).deadline - now
     }
 
     #[test]
@@ -211,14 +198,5 @@ mod tests {
             Duration::from_secs(4)
         );
         assert_eq!(span(Some("timeout=1.2.3s")), Duration::from_secs(4));
-    }
-
-    #[test]
-    fn with_less_than_300_ms_left_nothing_may_be_consumed() {
-        let now = Instant::now();
-        assert!(!Budget::of_query(now, Some("timeout=1s")).may_consume(now));
-        let budget = Budget::of_query(now, Some("timeout=2s"));
-        assert!(budget.may_consume(now + Duration::from_millis(700)));
-        assert!(!budget.may_consume(now + Duration::from_millis(701)));
     }
 }
