@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod rights;
 pub mod secrets;
 pub mod sources;
+pub mod target;
 pub mod view;
 pub mod watch;
 pub mod witness;

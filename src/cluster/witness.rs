@@ -7,7 +7,10 @@ use std::time::Duration;
 use futures::{AsyncBufReadExt, StreamExt};
 use kube::Client;
 
-use crate::decide::{json, review::Review, witness};
+use crate::{
+    cluster::target,
+    decide::{json, redact::Redactor, review::Review, witness},
+};
 
 /// What was seen between two revisions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -20,16 +23,12 @@ pub enum Seen {
 
 /// Whether the kind may be watched for this: Secrets are not read, and of a custom resource's scale the parent's path is not known.
 pub fn may_watch(review: &Review<'_>) -> bool {
-    if review.group.is_empty() && review.resource == "secrets" {
+    if Redactor::covers(review.group, review.resource) {
         return false;
     }
     match review.subresource {
         None | Some("status") => true,
-        Some("scale") => matches!(
-            (review.group, review.resource),
-            ("apps", "deployments" | "statefulsets" | "replicasets")
-                | ("", "replicationcontrollers")
-        ),
+        Some("scale") => target::scale_stands_in_its_parent(review.group, review.resource),
         Some(_) => false,
     }
 }
@@ -72,20 +71,13 @@ async fn walk(
     let Some(name) = review.name else {
         return Ok(Seen::MaybeCommitted);
     };
-    let root = if review.group.is_empty() {
-        format!("/api/{}", review.version)
-    } else {
-        format!("/apis/{}/{}", review.group, review.version)
-    };
-    let namespace = review
-        .namespace()
-        .map(|namespace| format!("/namespaces/{namespace}"))
-        .unwrap_or_default();
-    let request = http::Request::get(format!(
-        "{root}{namespace}/{}?watch=1&fieldSelector=metadata.name%3D{name}&resourceVersion={from}&timeoutSeconds=3",
-        review.resource
-    ))
-    .body(Vec::new())?;
+    let collection = target::collection(
+        review.group,
+        review.version,
+        review.namespace(),
+        review.resource,
+    );
+    let request = http::Request::get(target::watch(&collection, name, from, 3)).body(Vec::new())?;
     let reader = client.request_stream(request).await?;
     let mut lines = std::pin::pin!(reader.lines());
     let Ok(end) = to.parse::<u64>() else {

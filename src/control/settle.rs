@@ -12,17 +12,21 @@ use crate::{
         Grant,
         grant::{Evidence, GrantStatus, Use, UseEffect},
     },
-    cluster::client::{CallError, within},
+    cluster::{
+        client::{CallError, within},
+        target,
+    },
     control::{
         desk::Desk,
         journal::{AUDIT, settled_line},
         request::News,
     },
     decide::{
-        conditions::{self, Observed},
+        conditions::{self, Observed, SETTLED},
         json,
         observe::{self, Finding, Marks, Target, Walked},
         record::microseconds,
+        redact::Redactor,
         spend::WINDOW,
         visible,
     },
@@ -35,8 +39,6 @@ const GIVE_UP: SignedDuration = SignedDuration::from_secs(600);
 /// Settled uses that stay in the grant.
 pub const KEPT: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
-/// Condition: whether it is known what became of every use.
-pub const SETTLED: &str = "Settled";
 
 /// When a use can be settled.
 pub fn due(used: &Use) -> Timestamp {
@@ -193,7 +195,7 @@ impl Desk {
             .as_ref()
             .map_or_else(Marks::default, |request| Marks::of(&request.spec));
         let action = &grant.spec.action;
-        if action.group.is_empty() && action.resource == "secrets" {
+        if Redactor::covers(&action.group, &action.resource) {
             return Some(unknown(
                 "grantgate does not read Secrets: look at the target",
             ));
@@ -266,16 +268,15 @@ impl Desk {
         to: Option<u64>,
     ) -> Walked {
         let action = &grant.spec.action;
-        if action.subresource.as_deref() == Some("scale") && !scale_stands_in_its_parent(grant) {
+        if action.subresource.as_deref() == Some("scale")
+            && !target::scale_stands_in_its_parent(&action.group, &action.resource)
+        {
             return Walked::Incomplete;
         }
-        let (Some(name), Some(collection)) = (action.name.as_deref(), collection(grant)) else {
+        let Some(name) = action.name.as_deref() else {
             return Walked::Incomplete;
         };
-        let uri = format!(
-            "{collection}?watch=1&fieldSelector=metadata.name%3D{}&resourceVersion={from}&timeoutSeconds=4",
-            escaped(name)
-        );
+        let uri = target::watch(&collection(grant), name, from, 4);
         let Ok(request) = http::Request::get(uri).body(Vec::new()) else {
             return Walked::Incomplete;
         };
@@ -362,56 +363,24 @@ fn news(status: &GrantStatus, settled: &[(String, UseEffect, Evidence)]) -> News
     }
 }
 
-fn scale_stands_in_its_parent(grant: &Grant) -> bool {
+fn collection(grant: &Grant) -> String {
     let action = &grant.spec.action;
-    matches!(
-        (action.group.as_str(), action.resource.as_str()),
-        ("apps", "deployments" | "statefulsets" | "replicasets") | ("", "replicationcontrollers")
+    target::collection(
+        &action.group,
+        &action.version,
+        action.namespace.as_deref(),
+        &action.resource,
     )
-}
-
-fn collection(grant: &Grant) -> Option<String> {
-    let action = &grant.spec.action;
-    let root = if action.group.is_empty() {
-        format!("/api/{}", escaped(&action.version))
-    } else {
-        format!(
-            "/apis/{}/{}",
-            escaped(&action.group),
-            escaped(&action.version)
-        )
-    };
-    let namespace = action
-        .namespace
-        .as_deref()
-        .map(|namespace| format!("/namespaces/{}", escaped(namespace)))
-        .unwrap_or_default();
-    Some(format!("{root}{namespace}/{}", escaped(&action.resource)))
 }
 
 /// The path of the target. A scale is read as such: its kind need not have its replicas where others have them.
 fn path(grant: &Grant, used: &Use) -> Option<String> {
-    let name = escaped(grant.spec.action.name.as_deref()?);
+    let name = target::escaped(grant.spec.action.name.as_deref()?);
     let scale = match used.subresource.as_deref() {
         Some("scale") => "/scale",
         _ => "",
     };
-    Some(format!("{}/{name}{scale}", collection(grant)?))
-}
-
-/// Percent-encoded but for what names consist of: some names hold `:`.
-fn escaped(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_') {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a String does not fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    Some(format!("{}/{name}{scale}", collection(grant)))
 }
 
 #[cfg(test)]
