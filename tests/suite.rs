@@ -7,6 +7,7 @@
     reason = "tests"
 )]
 
+mod attacks;
 mod authorship;
 mod bed;
 mod boundaries;

@@ -31,11 +31,11 @@ use crate::{
 
 /// Pending requests of one requester.
 pub const MAX_PENDING: usize = 20;
-/// Their changes, in bytes.
+/// What they store of changes and states, in bytes.
 pub const MAX_PENDING_BYTES: usize = 1 << 20;
 /// Pending requests in all.
 pub const MAX_PENDING_ALL: usize = 1000;
-/// Their changes, in bytes.
+/// What they store of changes and states, in bytes.
 pub const MAX_PENDING_BYTES_ALL: usize = 64 << 20;
 
 /// A grant that is to be marked stale.
@@ -70,7 +70,8 @@ impl Ledger {
     /// Whether one more may be pending: words if not.
     pub fn may_file(&self, proposal: &Proposal, now: Timestamp) -> Result<(), String> {
         let (own, all): (Load, Load) = self.index.load(&proposal.requester.username, now);
-        let bytes = proposal.bound.change.len();
+        let bound = &proposal.bound;
+        let bytes = record::stored_bytes(&bound.change, &bound.state, &bound.diff);
         if own.count >= MAX_PENDING || own.bytes + bytes > MAX_PENDING_BYTES {
             return Err(format!(
                 "{} requests of this agent already wait for a person (at most {MAX_PENDING}, 1 MiB): let them be decided first",

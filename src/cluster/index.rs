@@ -11,7 +11,7 @@ use kube::{Resource, api::DynamicObject};
 
 use crate::{
     api::{ApprovalRequest, Grant},
-    decide::{chain::RequestView, live::GrantView},
+    decide::{chain::RequestView, live::GrantView, record},
 };
 
 /// Namespace and name.
@@ -46,7 +46,7 @@ pub struct Filed {
 pub struct Load {
     /// Pending requests.
     pub count: usize,
-    /// Their changes, in bytes.
+    /// What they store of changes and states, in bytes.
     pub bytes: usize,
 }
 
@@ -176,7 +176,11 @@ impl Index {
             if !pending || now >= request.spec.deadline.0 {
                 continue;
             }
-            let bytes = request.spec.change.len();
+            let bytes = record::stored_bytes(
+                &request.spec.change,
+                &request.spec.state,
+                &request.spec.diff,
+            );
             all.count += 1;
             all.bytes += bytes;
             if request.spec.requester.username == username {

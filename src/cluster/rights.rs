@@ -9,7 +9,7 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{
     cluster::client::{CallError, within},
-    decide::review::Review,
+    decide::review::{Review, User},
 };
 
 const LIMIT: Duration = Duration::from_secs(2);
@@ -42,6 +42,18 @@ pub struct Person {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl Person {
+    /// Who made a request, with everything that the API server knows of them.
+    pub fn of(user: &User<'_>) -> Self {
+        Self {
+            username: user.username.to_owned(),
+            uid: user.uid.unwrap_or_default().to_owned(),
+            groups: user.groups().map(str::to_owned).collect(),
+            extra: user.extras(),
+        }
+    }
+}
+
 /// Asks whether somebody has a right.
 pub async fn allowed(client: &Client, person: &Person, right: &Right) -> Result<bool, CallError> {
     let review = SubjectAccessReview {
@@ -69,12 +81,7 @@ pub async fn allowed(client: &Client, person: &Person, right: &Right) -> Result<
 
 /// Whether the requester of a review may itself read the target. In doubt it may not.
 pub async fn may_get(client: &Client, review: &Review<'_>) -> bool {
-    let person = Person {
-        username: review.user.username.to_owned(),
-        uid: review.user.uid.unwrap_or_default().to_owned(),
-        groups: review.user.groups().map(str::to_owned).collect(),
-        extra: BTreeMap::new(),
-    };
+    let person = Person::of(&review.user);
     let right = Right {
         verb: "get".to_owned(),
         group: review.group.to_owned(),

@@ -244,19 +244,25 @@ impl Sources {
             }
             Change::Applied(object) => self.put_definition(*object),
             Change::Deleted(object) => {
-                if let Some((resource, group)) = object.name_any().split_once('.') {
-                    self.definitions
-                        .remove(&(group.to_owned(), resource.to_owned()));
-                }
+                self.forget_definition(&object.name_any());
             }
         }
         self.compile_resources()
+    }
+
+    fn forget_definition(&mut self, name: &str) {
+        if let Some((resource, group)) = name.split_once('.') {
+            self.definitions
+                .remove(&(group.to_owned(), resource.to_owned()));
+        }
     }
 
     fn put_definition(&mut self, object: DynamicObject) {
         let name = object.name_any();
         let Ok(definition) = object.try_parse::<CustomResourceDefinition>() else {
             tracing::warn!(name, "a CustomResourceDefinition cannot be read");
+            // What it said before may no longer hold: unknown is unready.
+            self.forget_definition(&name);
             return;
         };
         let storage = definition

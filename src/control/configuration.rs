@@ -106,16 +106,7 @@ pub fn gate(entries: &Entries, reach: &Reach, ca_bundle: &str) -> ValidatingWebh
 /// `grantgate-guard` of an installation in `namespace`.
 pub fn guard(namespace: &str, reach: &Reach, ca_bundle: &str) -> ValidatingWebhookConfiguration {
     let mut excluded = own_accounts(namespace);
-    excluded.extend(
-        [
-            "system:serviceaccount:kube-system:namespace-controller",
-            "system:serviceaccount:kube-system:generic-garbage-collector",
-            "system:serviceaccount:kube-system:storage-version-migrator-controller",
-            // All three, where the controller manager uses one account.
-            "system:kube-controller-manager",
-        ]
-        .map(str::to_owned),
-    );
+    excluded.extend(manifests::JANITORS.map(str::to_owned));
     let excluded: Vec<String> = excluded.iter().map(|name| cel_text::quoted(name)).collect();
     let not_excluded = format!(
         "!(has(request.userInfo.username) && request.userInfo.username in [{}])",
@@ -170,6 +161,14 @@ pub fn stamp(reach: &Reach, ca_bundle: &str) -> MutatingWebhookConfiguration {
             object_selector: Some(LabelSelector::default()),
         }]),
     }
+}
+
+/// Usernames that are never sent to the gate, whatever an identity declares: our own accounts, and those without which nothing is removed
+/// from the cluster any more.
+pub fn never_gated(namespace: &str) -> Vec<String> {
+    let mut names = own_accounts(namespace);
+    names.extend(manifests::JANITORS.map(str::to_owned));
+    names
 }
 
 /// Usernames of our own accounts, which no webhook of ours may wait for.

@@ -35,10 +35,11 @@ pub struct Gate {
     pub proven: Vec<Proven>,
 }
 
-/// The subjects of an identity that are sent to the gate: all but our own accounts, for whose calls the gate would wait on itself.
-pub fn gated(identity: &AgentIdentity, own: &[String]) -> Subjects {
+/// The subjects of an identity that are sent to the gate: all but `never`, our own accounts, for whose calls the gate would wait on
+/// itself, and those that remove namespaces and dependents.
+pub fn gated(identity: &AgentIdentity, never: &[String]) -> Subjects {
     let mut subjects = Subjects::of(&identity.spec.subjects);
-    subjects.usernames.retain(|name| !own.contains(name));
+    subjects.usernames.retain(|name| !never.contains(name));
     subjects
 }
 
@@ -303,11 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn our_own_accounts_are_never_gated() {
-        let own = super::super::configuration::own_accounts("grantgate-system");
+    fn our_own_accounts_and_those_that_remove_things_are_never_gated() {
+        let own = super::super::configuration::never_gated("grantgate-system");
         let bot = identity(json!([
             {"user": "bot"},
             {"serviceAccount": {"namespace": "grantgate-system", "name": "grantgate-webhook"}},
+            {"serviceAccount": {"namespace": "kube-system", "name": "namespace-controller"}},
         ]));
         let gated = gated(&bot, &own);
         assert_eq!(gated.usernames.len(), 1);

@@ -22,7 +22,7 @@ use crate::{
         request::News,
     },
     decide::{
-        conditions::{self, Observed, SETTLED},
+        conditions::{self, Observed},
         json,
         observe::{self, Finding, Marks, Target, Walked},
         record::microseconds,
@@ -115,7 +115,7 @@ pub fn plan(
         )
     };
     let observed = Observed {
-        kind: SETTLED,
+        kind: "Settled",
         status: value,
         reason,
         message: &message,

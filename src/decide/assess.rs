@@ -140,11 +140,11 @@ fn examine(
         subresource: review.subresource,
         namespace: review.request_namespace,
         namespace_labels: labels.as_ref(),
-        name: if generated {
-            ""
-        } else {
-            review.name.unwrap_or_default()
-        },
+        // Also a generated one: a client may send it together with its prefix, and so choose it.
+        name: review
+            .name
+            .or_else(|| review.metadata("name"))
+            .unwrap_or_default(),
         destructive,
         object: review.object,
         old_object: review.old_object,
@@ -384,10 +384,10 @@ fn labels(world: &World, review: &Review<'_>) -> Result<Option<BTreeMap<String, 
     if let Some(namespace) = world.namespaces.get(name) {
         return Ok(Some(namespace.labels.clone()));
     }
-    if review.namespace().is_none() {
+    // Of one that is there and not known yet, the labels shown are those that the write itself sets.
+    if review.namespace().is_none() && review.operation == Operation::Create {
         let own = review
             .object
-            .or(review.old_object)
             .and_then(|object| object.at("/metadata/labels"));
         return Ok(Some(
             own.into_iter()

@@ -101,7 +101,12 @@ impl<'a> Stored<'a> {
                 action.namespace.as_deref()
             },
             namespace_labels: self.namespace_labels,
-            name: action.name.as_deref().unwrap_or_default(),
+            // A generated name was none that a policy names, or the grant would not serve it; its prefix is none either.
+            name: action
+                .name
+                .as_deref()
+                .or(action.generate_name.as_deref())
+                .unwrap_or_default(),
             destructive: self.destructive,
             object: None,
             old_object: None,
@@ -180,7 +185,7 @@ impl Rulebook {
                     doubt = graver(doubt, labels_unknown(name));
                     continue;
                 }
-                Match::Yes(_) => {}
+                Match::Yes(_) | Match::InDoubt { .. } => {}
             }
             // What an unusable policy selects is Unready at its use, and serves again once it is repaired.
             if rule.unusable {
@@ -240,7 +245,12 @@ impl Rulebook {
                     format!("{name} ceased to match"),
                 );
             }
-            Match::Yes(specificity) => specificity,
+            // Conditions were taken away, so nothing is in doubt.
+            Match::Yes(specificity)
+            | Match::InDoubt {
+                possible: specificity,
+                ..
+            } => specificity,
         };
         if unchanged {
             return Boundary::Same;

@@ -12,8 +12,8 @@
 //! **Numbers.** A JSON integer becomes `int` where it fits 64 bits, otherwise, like a fraction or an exponent, `double`:
 //! what the API server itself stores.
 //!
-//! **Errors.** A condition that cannot be evaluated *holds* for a policy that asks and does not hold for one that exempts:
-//! [`Condition::holds_for`] says so in one place. Error texts never carry values of the object: it may be a Secret.
+//! **Errors.** A condition that cannot be evaluated counts as *in doubt* for a policy that asks (it asks, and outranks no other)
+//! and does not hold for one that exempts: [`Condition::holds_for`] says so in one place. Error texts never carry values of the object: it may be a Secret.
 
 use std::{
     collections::HashMap,
@@ -74,6 +74,18 @@ pub struct RequestFacts<'a> {
     pub groups: &'a [&'a str],
     /// `request.agent`: name of the AgentIdentity.
     pub agent: &'a str,
+}
+
+/// What a condition comes to for a policy.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Held {
+    /// It holds.
+    Yes,
+    /// It does not.
+    No,
+    /// It could not be evaluated, and the policy asks: it counts, but displaces nobody. An agent can bring such an error about, so
+    /// it may not choose its approvers by it.
+    InDoubt,
 }
 
 /// Why a source is no usable condition.
@@ -214,17 +226,18 @@ impl Condition {
         }
     }
 
-    /// Whether the condition counts as holding for a policy of this effect: an error holds for a policy that asks and not
-    /// for one that exempts. The error goes into the trace under `owner`.
+    /// Whether the condition counts as holding for a policy of this effect: after an error it does not for one that exempts, and
+    /// is in doubt for one that asks. The error goes into the trace under `owner`.
     pub fn holds_for(
         &self,
         effect: Effect,
         facts: &Facts<'_>,
         owner: &dyn fmt::Display,
         trace: &mut Trace,
-    ) -> bool {
+    ) -> Held {
         match self.holds(facts) {
-            Ok(held) => held,
+            Ok(true) => Held::Yes,
+            Ok(false) => Held::No,
             Err(error) => {
                 let taken_as = effect != Effect::Exempt;
                 trace.push(Step::ConditionFailed {
@@ -233,7 +246,7 @@ impl Condition {
                     error: error.to_string(),
                     taken_as,
                 });
-                taken_as
+                if taken_as { Held::InDoubt } else { Held::No }
             }
         }
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{
     canonical,
+    condition::Held,
     select::{AgentPredicate, Situation, Specificity},
     trace::{Step, Trace},
 };
@@ -115,6 +116,13 @@ pub enum Match {
     No,
     /// It does.
     Yes(Specificity),
+    /// A condition that could not be evaluated decides: it may match as closely as `possible`, and does as closely as `certain`.
+    InDoubt {
+        /// By a target of which nothing is in doubt.
+        certain: Option<Specificity>,
+        /// If every such condition holds: closer than `certain`.
+        possible: Specificity,
+    },
     /// Labels of the namespace are needed and not known.
     NamespaceUnknown,
 }
@@ -223,7 +231,7 @@ impl Policy {
         } else {
             Effect::Exempt
         };
-        let mut closest = None;
+        let (mut closest, mut possible) = (None, None);
         let mut namespace_unknown = false;
         for target in &self.targets {
             let Some(specificity) = target.selects(situation, asks) else {
@@ -240,21 +248,29 @@ impl Policy {
                     continue;
                 }
             }
-            if let Some(when) = &target.when
-                && !when.holds_for(effect, &situation.facts(), &self.name, trace)
-            {
-                trace.push(Step::ConditionFalse {
+            let held = target.when.as_ref().map_or(Held::Yes, |when| {
+                when.holds_for(effect, &situation.facts(), &self.name, trace)
+            });
+            match held {
+                Held::Yes => closest = Some(specificity),
+                Held::InDoubt => possible = possible.max(Some(specificity)),
+                Held::No => trace.push(Step::ConditionFalse {
                     policy: self.name.clone(),
-                    source: when.source().to_owned(),
-                });
-                continue;
+                    source: target
+                        .when
+                        .as_ref()
+                        .map(|when| when.source().to_owned())
+                        .unwrap_or_default(),
+                }),
             }
-            closest = Some(specificity);
         }
-        match closest {
+        match (closest, possible) {
             _ if namespace_unknown => Match::NamespaceUnknown,
-            Some(specificity) => Match::Yes(specificity),
-            None => Match::No,
+            (certain, Some(possible)) if certain < Some(possible) => {
+                Match::InDoubt { certain, possible }
+            }
+            (Some(specificity), _) => Match::Yes(specificity),
+            (None, _) => Match::No,
         }
     }
 

@@ -4,7 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::{
-    api::{ApprovalRequestSpec, approval_request::Previous},
+    api::{
+        ApprovalRequestSpec,
+        approval_request::{FieldDiff, Previous},
+    },
     decide::{canonical, json, proposal::Proposal},
 };
 
@@ -14,6 +17,15 @@ pub enum RecordError {
     /// The text is no JSON object.
     #[error("the spec is not a JSON object: {0}")]
     Malformed(String),
+}
+
+/// Bytes that a request stores of what is asked: the change, field by field beside it, and the state.
+pub fn stored_bytes(change: &str, state: &str, diff: &[FieldDiff]) -> usize {
+    let texts = diff
+        .iter()
+        .flat_map(|field| [Some(&field.path), field.from.as_ref(), field.to.as_ref()]);
+    let fields: usize = texts.flatten().map(String::len).sum();
+    change.len() + state.len() + fields
 }
 
 /// Digest of a raw spec as the API server returns it: canonical form without `digest`.

@@ -100,8 +100,10 @@ pub enum Level {
 pub struct Matched<'p> {
     /// The policy.
     pub policy: &'p Policy,
-    /// How closely it names the attempt.
+    /// How closely it names the attempt, if every condition of it holds.
     pub specificity: Specificity,
+    /// How closely it does whatever the conditions come to that could not be evaluated; `None`: it may not match at all.
+    pub certain: Option<Specificity>,
     /// Where it stands.
     pub level: Level,
 }
@@ -195,11 +197,14 @@ fn decide(
         return Err(vec!["this version does not know the operation".to_owned()]);
     }
     let mut matched = matching(policies, situation, trace)?;
-    if matched.is_empty() {
+    if matched.iter().all(|one| one.certain.is_none()) {
+        let words = if matched.is_empty() {
+            format!("no policy matches: {DEFAULT_POLICY} decides")
+        } else {
+            format!("no policy matches for certain: {DEFAULT_POLICY} decides besides")
+        };
         matched.push(default_policy(policies)?);
-        trace.push(Step::note(format!(
-            "no policy matches: {DEFAULT_POLICY} decides"
-        )));
+        trace.push(Step::note(words));
     }
     matched.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
     let winners = match word_of_all(&matched, policies, trace)? {
@@ -230,7 +235,7 @@ fn matching<'p>(
     let mut matched = Vec::new();
     let mut unready = Vec::new();
     for policy in policies.candidates(situation.target_namespace()) {
-        let specificity = match policy.matches(situation, trace) {
+        let (certain, specificity) = match policy.matches(situation, trace) {
             Match::No => continue,
             Match::NamespaceUnknown => {
                 unready.push(format!(
@@ -239,7 +244,8 @@ fn matching<'p>(
                 ));
                 continue;
             }
-            Match::Yes(specificity) => specificity,
+            Match::Yes(specificity) => (Some(specificity), specificity),
+            Match::InDoubt { certain, possible } => (certain, possible),
         };
         if let Some(problem) = policy.problems.first() {
             unready.push(format!("{} cannot be used: {problem}", policy.name));
@@ -259,6 +265,7 @@ fn matching<'p>(
         matched.push(Matched {
             policy,
             specificity,
+            certain,
             level,
         });
     }
@@ -285,6 +292,7 @@ fn default_policy(policies: &Policies) -> Result<Matched<'_>, Vec<String>> {
         None => Ok(Matched {
             policy,
             specificity: Specificity::All,
+            certain: Some(Specificity::All),
             level: Level::Default,
         }),
     }
@@ -293,6 +301,15 @@ fn default_policy(policies: &Policies) -> Result<Matched<'_>, Vec<String>> {
 enum Decided<'p> {
     Ask(Vec<Matched<'p>>),
     Exempt(&'p PolicyName),
+}
+
+impl Decided<'_> {
+    fn by_name(mut self) -> Self {
+        if let Self::Ask(winners) = &mut self {
+            winners.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
+        }
+        self
+    }
 }
 
 /// Level first: see the head of this file.
@@ -309,7 +326,12 @@ fn word_of_all<'p>(
     };
     let default = word(of(Level::Default), trace);
     if !matches!(default, Word::Nothing) {
-        return Ok(finish(default, Word::Nothing, trace));
+        // What stands beside the default policy is in doubt: it asks, or does not match.
+        let others = matched
+            .iter()
+            .copied()
+            .filter(|one| one.level != Level::Default);
+        return Ok(finish(word(others, trace), default, trace).by_name());
     }
     let namespaced = word(of(Level::Namespace), trace);
     let cluster = word(of(Level::Cluster), trace);
@@ -368,15 +390,21 @@ fn finish<'p>(upper: Word<'p>, lower: Word<'p>, trace: &mut Trace) -> Decided<'p
 /// Specificity within one level.
 fn word<'p>(matched: impl Iterator<Item = Matched<'p>>, trace: &mut Trace) -> Word<'p> {
     let matched: Vec<Matched<'p>> = matched.collect();
-    let Some(rank) = matched.iter().map(|one| one.specificity).max() else {
+    if matched.is_empty() {
         return Word::Nothing;
-    };
-    let (closest, others): (Vec<_>, Vec<_>) =
-        matched.into_iter().partition(|one| one.specificity == rank);
+    }
+    // Of what is in doubt, everything that would win may win, and whatever wins without it is needed too: `None` is below all.
+    let rank = matched.iter().filter_map(|one| one.certain).max();
+    let (closest, others): (Vec<_>, Vec<_>) = matched
+        .into_iter()
+        .partition(|one| one.certain == rank || Some(one.specificity) >= rank);
     for other in &others {
         trace.push(lost(
             other,
-            &format!("a policy of its level names the action more closely ({rank})"),
+            &format!(
+                "a policy of its level names the action more closely{}",
+                rank.map(|rank| format!(" ({rank})")).unwrap_or_default()
+            ),
         ));
     }
     let (asking, exempting): (Vec<_>, Vec<_>) = closest.into_iter().partition(asks);
@@ -436,6 +464,8 @@ impl fmt::Display for Level {
     }
 }
 
+#[cfg(test)]
+mod in_doubt;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Shapes: `admission.k8s.io/v1` AdmissionReview; keys that are empty are absent, `object`, `oldObject` and `options` are
 //! `null` where there is nothing (recorded in `tests/reviews`).
 
+use std::collections::BTreeMap;
+
 use crate::{
     api::Operation,
     decide::json::{Document, Value},
@@ -221,6 +223,16 @@ impl<'d> User<'d> {
             .filter(|(name, _)| name.eq_ignore_ascii_case(key))
             .flat_map(|(_, values)| values.items())
             .map(|value| value.as_str().unwrap_or_default())
+            .collect()
+    }
+
+    /// All extra, for questions about rights: an authorizer may look at it, e.g. at the scopes of a token.
+    pub fn extras(&self) -> BTreeMap<String, Vec<String>> {
+        let text = |value: Value<'d>| value.as_str().unwrap_or_default().to_owned();
+        self.extra
+            .into_iter()
+            .flat_map(|extra| extra.entries())
+            .map(|(key, values)| (key.to_owned(), values.items().map(text).collect()))
             .collect()
     }
 

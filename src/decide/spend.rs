@@ -99,7 +99,9 @@ pub fn spend(
     }
     let ended = live::alive(view, now);
     // An open use outlives the last use and the end of the window, but nothing that took the permission away.
-    let may_readmit = matches!(ended, Ok(()) | Err(Misfit::Spent | Misfit::Expired { .. }));
+    // The phase says only the first end: what had expired, or was spent, may have been revoked since.
+    let may_readmit = grant.spec.revoked != Some(true)
+        && matches!(ended, Ok(()) | Err(Misfit::Spent | Misfit::Expired { .. }));
     // The newest one only: it was consumed by whoever had found the older ones committed, or could not exclude it.
     let newest = status
         .uses

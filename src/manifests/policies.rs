@@ -28,7 +28,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 const RECORDED: [&str; 3] = ["approvalrequests", "approvaldecisions", "grants"];
 /// Removal of namespaces, garbage collection, storage migration. Where kube-controller-manager runs with
 /// `--use-service-account-credentials=false`, all of them are its one user.
-const JANITORS: [&str; 4] = [
+pub const JANITORS: [&str; 4] = [
     "system:kube-controller-manager",
     "system:serviceaccount:kube-system:generic-garbage-collector",
     "system:serviceaccount:kube-system:namespace-controller",

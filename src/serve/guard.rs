@@ -31,6 +31,7 @@ use crate::{
         visible,
         world::World,
     },
+    manifests,
     serve::{
         gate::Decision,
         response::{Refusal, Response},
@@ -125,12 +126,7 @@ impl Guard {
                     &Denial::new(Reason::NotApprovable, "Finished", words),
                 );
             }
-            let person = Person {
-                username: review.user.username.to_owned(),
-                uid: review.user.uid.unwrap_or_default().to_owned(),
-                groups: review.user.groups().map(str::to_owned).collect(),
-                extra: std::collections::BTreeMap::new(),
-            };
+            let person = Person::of(&review.user);
             let may_approve = match rights_on(&self.ledger.client, &person, &request).await {
                 Ok(may) => may,
                 Err(why) => return refuse(review, &Denial::unavailable("Unknown", why)),
@@ -269,12 +265,15 @@ pub fn identity_problems(world: &World, identity: &AgentIdentity) -> Vec<Problem
                 .as_ref()
                 .map(crate::api::ServiceAccountRef::username)
         });
-        if username.is_some_and(|username| username.starts_with(&own)) {
-            problems.push(Problem::new(
-                format!("spec.subjects[{at}]"),
-                "grantgate's own accounts cannot be agents: the gate would wait for itself",
-            ));
-        }
+        let Some(username) = username else { continue };
+        let words = if username.starts_with(&own) {
+            "grantgate's own accounts cannot be agents: the gate would wait for itself"
+        } else if manifests::JANITORS.contains(&username.as_str()) {
+            "what removes namespaces and dependents cannot be an agent: nothing would be removed while the gate is down"
+        } else {
+            continue;
+        };
+        problems.push(Problem::new(format!("spec.subjects[{at}]"), words));
     }
     let me = Agent::from(identity);
     let others = world

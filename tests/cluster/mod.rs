@@ -111,10 +111,11 @@ impl Cluster {
 
     /// As [`Cluster::start`], with the reason as an error.
     pub async fn try_start(options: Options) -> Result<Cluster> {
-        // An API server takes half a gigabyte; a machine with many cores runs many tests at once.
+        // An API server takes half a gigabyte; a machine with many cores runs many tests at once. Some clusters are kept for as long as
+        // the process lives, so there must be room beside them.
         static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
             let cores = std::thread::available_parallelism().map_or(2, usize::from);
-            Arc::new(Semaphore::new((cores / 2).max(3)))
+            Arc::new(Semaphore::new((cores / 2).max(6)))
         });
         // A second installation is refused, which is all the same to us.
         let _ = rustls::crypto::ring::default_provider().install_default();

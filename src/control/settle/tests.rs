@@ -71,7 +71,9 @@ fn the_newest_sixteen_settled_uses_stay_and_open_ones_always() {
     assert_eq!(status.uses.len(), 17);
     assert!(status.uses.contains_key(&format!("{:036}", 0)));
     assert_eq!(
-        conditions::get(&status.conditions, SETTLED).unwrap().status,
+        conditions::get(&status.conditions, "Settled")
+            .unwrap()
+            .status,
         conditions::FALSE
     );
 }
@@ -105,7 +107,9 @@ fn a_settled_effect_is_never_replaced() {
     );
     assert!(leaving.is_empty());
     assert_eq!(
-        conditions::get(&status.conditions, SETTLED).unwrap().status,
+        conditions::get(&status.conditions, "Settled")
+            .unwrap()
+            .status,
         conditions::TRUE
     );
     assert_eq!(status.used, grant.status.unwrap().used);

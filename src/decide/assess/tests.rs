@@ -278,3 +278,68 @@ fn deletions_and_finalizers_are_destructive_facts() {
     assert!(kinds("update-managedfields-only").contains(&"FieldOwnership".to_owned()));
     assert!(!kinds("update-replicas-by-put").contains(&"Destructive".to_owned()));
 }
+
+/// The world with one more cluster policy.
+fn world_with(spec: serde_json::Value) -> World {
+    let policy = |name: &str, spec: serde_json::Value| {
+        Policy::compile_cluster(
+            &serde_json::from_value::<ClusterApprovalPolicy>(serde_json::json!({
+                "apiVersion": "grantgate.dev/v1alpha1", "kind": "ClusterApprovalPolicy",
+                "metadata": {"name": name, "uid": name, "generation": 1}, "spec": spec,
+            }))
+            .unwrap(),
+        )
+    };
+    let default = serde_json::json!({"effect": "RequireApproval", "targets": [{"kubernetes": {"scope": "All"}}],
+        "approvers": {"required": [{"count": 1, "from": []}]}});
+    World {
+        policies: Arc::new(Policies::new([
+            policy("grantgate-default", default),
+            policy(
+                "free",
+                serde_json::json!({"effect": "Exempt", "targets": [{"kubernetes": {"scope": "All"}}]}),
+            ),
+            policy("more", spec),
+        ])),
+        ..world()
+    }
+}
+
+#[test]
+fn a_name_sent_together_with_its_prefix_is_the_name_that_policies_see() {
+    let text = recorded("create-generatename-collision-call-1");
+    for narrowed in [
+        serde_json::json!({"scope": "All", "names": ["job-72776"]}),
+        serde_json::json!({"scope": "All", "when": "request.name.startsWith('job-')"}),
+    ] {
+        let world = world_with(
+            serde_json::json!({"effect": "RequireApproval", "targets": [{"kubernetes": narrowed}],
+            "approvers": {"required": [{"count": 1, "from": [{"group": "sre"}]}]}}),
+        );
+        assert_eq!(word(&world, &text), "ask");
+    }
+    let other = world_with(serde_json::json!({"effect": "RequireApproval",
+        "targets": [{"kubernetes": {"scope": "All", "names": ["coredns"]}}],
+        "approvers": {"required": [{"count": 1, "from": [{"group": "sre"}]}]}}));
+    assert_eq!(word(&other, &text), "exempt", "it is another name");
+}
+
+#[test]
+fn a_namespace_that_is_there_and_not_known_yet_is_not_judged_by_labels_that_the_write_sets() {
+    let review = |operation: &str, old: serde_json::Value| {
+        serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "00000000-0000-0000-0000-000000000001", "operation": operation, "dryRun": false,
+            "kind": {"group": "", "version": "v1", "kind": "Namespace"}, "resource": {"group": "", "version": "v1", "resource": "namespaces"},
+            "name": "fresh", "namespace": "fresh", "userInfo": {"username": "agent"}, "options": {},
+            "object": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh", "uid": "n1", "labels": {"env": "dev"}}},
+            "oldObject": old,
+        }})
+        .to_string()
+    };
+    let old = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh", "uid": "n1", "labels": {"env": "prod"}}});
+    assert_eq!(word(&world(), &review("UPDATE", old)), "unready");
+    assert_eq!(
+        word(&world(), &review("CREATE", serde_json::Value::Null)),
+        "ask"
+    );
+}

@@ -122,7 +122,7 @@ fn an_absent_field_and_a_wrong_type_are_errors_that_show_no_value() {
 }
 
 #[test]
-fn an_error_holds_for_a_policy_that_asks_and_not_for_one_that_exempts() {
+fn an_error_is_in_doubt_for_a_policy_that_asks_and_does_not_hold_for_one_that_exempts() {
     let condition = Condition::compile("object.spec.missing == 1").unwrap();
     let document = json::read("{}").unwrap();
     let situation = Situation {
@@ -130,9 +130,9 @@ fn an_error_holds_for_a_policy_that_asks_and_not_for_one_that_exempts() {
         ..update()
     };
     for (effect, expected) in [
-        (Effect::RequireApproval, true),
-        (Effect::Unknown, true),
-        (Effect::Exempt, false),
+        (Effect::RequireApproval, Held::InDoubt),
+        (Effect::Unknown, Held::InDoubt),
+        (Effect::Exempt, Held::No),
     ] {
         let mut trace = Trace::default();
         assert_eq!(
@@ -140,16 +140,19 @@ fn an_error_holds_for_a_policy_that_asks_and_not_for_one_that_exempts() {
             expected
         );
         assert!(
-            matches!(trace.steps(), [Step::ConditionFailed { taken_as, .. }] if *taken_as == expected)
+            matches!(trace.steps(), [Step::ConditionFailed { taken_as, .. }] if *taken_as == (expected == Held::InDoubt))
         );
     }
     let mut trace = Trace::default();
-    assert!(Condition::compile("true").unwrap().holds_for(
-        Effect::Exempt,
-        &situation.facts(),
-        &"p",
-        &mut trace
-    ));
+    assert_eq!(
+        Condition::compile("true").unwrap().holds_for(
+            Effect::Exempt,
+            &situation.facts(),
+            &"p",
+            &mut trace
+        ),
+        Held::Yes
+    );
     assert!(trace.steps().is_empty());
 }
 

@@ -186,7 +186,10 @@ fn a_target_matches_by_scope_namespace_name_and_condition() {
         (
             "{scope: All, when: 'object.spec.missing > 5'}",
             five,
-            Match::Yes(Specificity::All),
+            Match::InDoubt {
+                certain: None,
+                possible: Specificity::All,
+            },
         ),
     ] {
         assert_eq!(matches(&asks(target), &situation), expected, "{target}");

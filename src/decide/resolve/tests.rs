@@ -15,13 +15,13 @@ pub const NAMED: &str = "rules: [{apiGroups: [apps], resources: [deployments, 'd
 pub const DESTRUCTIVE: &str = "scope: Destructive";
 pub const ALL: &str = "scope: All";
 
-fn ask(target: &str, group: &str, more: &str) -> String {
+pub fn ask(target: &str, group: &str, more: &str) -> String {
     format!(
         "{{effect: RequireApproval, targets: [{{kubernetes: {{{target}}}}}], approvers: {{required: [{{count: 1, from: [{{group: {group}}}]}}]}}{more}}}"
     )
 }
 
-fn exempt(target: &str) -> String {
+pub fn exempt(target: &str) -> String {
     format!("{{effect: Exempt, targets: [{{kubernetes: {{{target}}}}}]}}")
 }
 
@@ -32,7 +32,7 @@ pub fn resolved(policies: Vec<Policy>, situation: &Situation<'_>) -> Resolved {
     )
 }
 
-fn rules(policies: Vec<Policy>, situation: &Situation<'_>) -> Rules {
+pub fn rules(policies: Vec<Policy>, situation: &Situation<'_>) -> Rules {
     match resolved(policies, situation).outcome {
         Outcome::Approval(rules) => rules,
         other => panic!("{other:?}"),
@@ -40,7 +40,7 @@ fn rules(policies: Vec<Policy>, situation: &Situation<'_>) -> Rules {
 }
 
 /// Names of the policies whose approvers are needed.
-fn asked(rules: &Rules) -> Vec<&str> {
+pub fn asked(rules: &Rules) -> Vec<&str> {
     let needed: Vec<&str> = rules
         .policies
         .iter()
@@ -506,7 +506,8 @@ fn a_condition_that_errs_asks_and_does_not_exempt() {
     let erring = "scope: All, when: 'object.spec.missing == 1'";
     assert_eq!(
         asked(&rules(vec![cluster("a", &ask(erring, "g", ""))], &update())),
-        ["a"]
+        ["a", "grantgate-default"],
+        "without it the default policy would decide"
     );
     assert_eq!(
         asked(&rules(vec![cluster("a", &exempt(erring))], &update())),

@@ -281,3 +281,24 @@ fn a_use_that_may_be_committed_serves_nobody_again_but_leaves_the_rest_of_the_gr
     };
     assert_eq!((status.used, status.uses.len()), (Some(2), 2));
 }
+
+#[test]
+fn a_revocation_stops_the_retry_of_a_use_whatever_ended_the_grant_before() {
+    use crate::api::grant::GrantPhase;
+    let first = proposal();
+    for phase in [
+        GrantPhase::Active,
+        GrantPhase::Expired,
+        GrantPhase::Exhausted,
+    ] {
+        let mut grant = used(&first, 2);
+        grant.status.as_mut().unwrap().phase = Some(phase);
+        let retry = again(&first, 2, "100", 7);
+        assert!(rule(&spend_at(&grant, &retry, 2)).is_some(), "{phase:?}");
+        grant.spec.revoked = Some(true);
+        assert!(
+            matches!(spend_at(&grant, &retry, 2), Spend::Refused(_)),
+            "{phase:?}"
+        );
+    }
+}
