@@ -187,12 +187,6 @@ fn attempts(deployment: &Value, settings: &Value) -> Vec<Attempt> {
             json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "evil.example/a:1"}]}}),
         ),
         (
-            "PATCH",
-            at("core:/pods/p/resize"),
-            STRATEGIC,
-            json!({"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}]}}),
-        ),
-        (
             "POST",
             at("core:/serviceaccounts/default/token"),
             JSON,

@@ -104,7 +104,8 @@ async fn a_request_has_one_grant_wherever_the_controller_is_killed() {
     };
     let mut stack = Stack::start(&cluster, setup).await;
     let agent = stack.agent("killed").await;
-    let steps: [(&str, Moment, fn(&Seen) -> bool); 6] = [
+    type Step = (&'static str, Moment, fn(&Seen) -> bool);
+    let steps: [Step; 6] = [
         ("before the approval is stored", Moment::Before, |seen| {
             write("PUT", "/approvalrequests/", "/status")(seen) && approves(seen)
         }),
@@ -196,7 +197,7 @@ async fn in_force_waits_for_a_replica_that_is_behind(stack: &Stack<'_>) {
     let leases: Api<Lease> = Api::namespaced(stack.cluster.admin(), SYSTEM);
     let policies: Api<ClusterApprovalPolicy> = Api::all(stack.cluster.admin());
     let beat = async |reached: &str, ahead: i64| {
-        let renewed = Timestamp::now()
+        let renewed = grantgate::cluster::clock::Clock::local()
             .checked_add(SignedDuration::from_secs(ahead))
             .unwrap();
         let lease = json!({
