@@ -7,7 +7,7 @@ use grantgate::api::{
     approval_request::RequestPhase,
     grant::{GrantPhase, UseEffect},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::{
     api::{coordination::v1::Lease, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime},
