@@ -198,8 +198,15 @@ async fn a_decision_never_changes() {
     let turned = json!({"spec": {"verdict": "Deny"}});
     let message = refusal(&patch(cluster, &User::admin(), &path, turned).await, 422);
     assert!(message.contains("a decision never changes"), "{message}");
-    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
-    refusal(&patch(cluster, &User::admin(), &path, labelled).await, 403);
+    // A policy takes a moment to be in use after it was installed.
+    let mut tries = 0;
+    eventually("the policy is in use", PATIENCE, async || {
+        tries += 1;
+        let labelled = json!({"metadata": {"labels": {"a": format!("b{tries}")}}});
+        (patch(cluster, &User::admin(), &path, labelled).await.status == 403).then_some(())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
