@@ -46,7 +46,7 @@ pub fn pending(
     let mut pieces = vec![Piece::fixed("NOT EXECUTED (this write), ")];
     if let Some(before) = before {
         pieces.extend([
-            Piece::of(clean(&before.words)).instead(5, in_short(before.reason)),
+            Piece::of(clean(&before.words)).instead(6, in_short(before.reason)),
             Piece::of(fields(&before.fields)).clip(2, 40).clip(10, 14),
             Piece::fixed(": "),
         ]);
@@ -55,21 +55,29 @@ pub fn pending(
         Piece::fixed(format!(
             "waiting for a person: request {namespace}/{name} for "
         )),
-        Piece::of(what(proposal)).clip(1, 40).clip(6, 24),
+        Piece::of(what(proposal)).clip(1, 40).clip(5, 24),
         Piece::fixed(" by agent "),
         Piece::of(clean(&proposal.requester.agent))
             .clip(3, 24)
             .clip(9, 12),
+        Piece::of(
+            ". Neither success nor failure: stop, do not retry or work around it, tell the user it"
+                .to_owned(),
+        )
+        .instead(
+            4,
+            ". Neither success nor failure: do not retry, tell the user it",
+        ),
         Piece::fixed(format!(
-            ". Neither success nor failure: stop, do not retry or work around it, tell the user it awaits approval until {}.",
+            " awaits approval until {}.",
             minute(request.spec.deadline.0)
         )),
-        Piece::of(half).instead(8, ""),
+        Piece::of(half).instead(7, ""),
         Piece::of(format!(
             " Poll: kubectl get approvalrequests.grantgate.dev {name} -n {namespace}"
         ))
-        .instead(4, " Poll: kubectl get approvalrequests.grantgate.dev")
-        .instead(7, ""),
+        // Whole or not at all: without its name the command would list, which an agent may not. The name stands early anyway.
+        .instead(8, ""),
     ]);
     fit(MAX, pieces)
 }
