@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use kube::{Api, ResourceExt, api::PostParams};
 
 use crate::{
-    api::{ApprovalDecision, ApprovalRequest, Grant, approval_request::RequestPhase},
+    api::{
+        ApprovalDecision, ApprovalRequest, Grant, ServiceAccountRef, approval_request::RequestPhase,
+    },
     cluster::client::within,
     control::{
         access::Standing,
@@ -19,10 +21,9 @@ use crate::{
     decide::{
         ended,
         live::StaleReason,
-        quorum::{self, Outcome, Tally},
+        quorum::{self, Ballot, Outcome, Tally},
         world::World,
     },
-    serve::guard,
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -116,7 +117,7 @@ impl Desk {
             .agents
             .get(&request.spec.requester.agent)
             .and_then(|agent| agent.owner.user.clone());
-        let ballot = guard::ballot(request, owner.as_deref(), since, look.now);
+        let ballot = Ballot::of(request, owner.as_deref(), since, look.now);
         let client = &self.ctx.client;
         let cast = votes::gather(client, &self.rights, world, request, &decisions, age).await?;
         let tally = quorum::tally(&ballot, &cast);
@@ -222,7 +223,7 @@ impl Desk {
             .get(&request.spec.requester.agent)
             .and_then(|agent| agent.owner.user.clone());
         // They were counted under a proven guard and before the deadline; asked is only whether their authors still may.
-        let ballot = guard::ballot(request, owner.as_deref(), Timestamp::MIN, approved_at.0);
+        let ballot = Ballot::of(request, owner.as_deref(), Timestamp::MIN, approved_at.0);
         let tally = quorum::tally(&ballot, &cast);
         match tally.outcome {
             Outcome::Approved {
@@ -363,6 +364,11 @@ impl Desk {
         let certain = !matches!(&standing, Standing::CannotTell(doubt) if !doubt.refused);
         let world = self.ctx.view.world();
         let findings = Findings {
+            lost_key: grant::lost_key(
+                &world.redactor,
+                &grant.spec.action,
+                [&grant.spec.state, &request.spec.change],
+            ),
             requester: self.requester(grant).await,
             approvals: self.terms(&world, &request, RECHECK).await,
             standing,
@@ -374,7 +380,8 @@ impl Desk {
     /// their rights cannot be asked; the API server asks them itself before each write.
     async fn requester(&self, grant: &Grant) -> Option<(StaleReason, String)> {
         let requester = &grant.spec.requester;
-        let (person, namespace, name) = rights::service_account(requester)?;
+        let (person, account) = rights::service_account(requester)?;
+        let ServiceAccountRef { namespace, name } = &account;
         let there = self.account_uid(namespace, name).await.ok()?;
         match (there, &requester.uid) {
             (None, _) => {
@@ -392,12 +399,11 @@ impl Desk {
             _ => {}
         }
         let action = &grant.spec.action;
-        let subresource = action.subresource.as_deref().unwrap_or_default();
         let needed = rights::needed(action);
         for right in &needed {
             let has = self
                 .rights
-                .has(&self.ctx.client, &person, right, subresource, RECHECK)
+                .has(&self.ctx.client, &person, right, RECHECK)
                 .await;
             if has.unwrap_or(true) {
                 return None;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        Grant,
+        Action, Grant,
         grant::{GrantPhase, GrantStatus, UseEffect},
     },
     control::{
@@ -15,20 +15,20 @@ use crate::{
         request::{News, Terms},
     },
     decide::{
-        conditions::{self, Observed},
+        conditions::{self, ENDED, Observed},
         live::StaleReason,
+        redact::Redactor,
         spend, visible,
     },
 };
-
-/// Condition: whether and why it no longer serves.
-pub const ENDED: &str = "Ended";
 
 /// What is known of what a grant relies on. Each is only as bad as is certain.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// Policies, mounts and the agent.
     pub standing: Standing,
+    /// The key under which values of a Secret were fingerprinted, where it is no longer held.
+    pub lost_key: Option<String>,
     /// The requester's account: replaced, gone, or without the right, in words.
     pub requester: Option<(StaleReason, String)>,
     /// The approvals, counted again.
@@ -39,6 +39,7 @@ impl Default for Findings {
     fn default() -> Self {
         Self {
             standing: Standing::Same,
+            lost_key: None,
             requester: None,
             approvals: Terms::Unknown,
         }
@@ -112,9 +113,23 @@ pub fn denied(grant: &Grant, words: &str, now: Timestamp) -> End {
     end(grant, GrantPhase::Revoked, "Revoked", &words, now)
 }
 
+/// The key of a Secret's values in the texts of a permission, if it is another than the one held: nothing compares with them any more.
+pub fn lost_key(held: &Redactor, action: &Action, texts: [&str; 2]) -> Option<String> {
+    if !held.is_set() || !Redactor::covers(&action.group, &action.resource) {
+        return None;
+    }
+    texts
+        .into_iter()
+        .find_map(|text| held.other_key(text))
+        .map(str::to_owned)
+}
+
 fn void(findings: &Findings) -> Option<(StaleReason, String)> {
     if let Standing::Void { reason, words } = &findings.standing {
         return Some((*reason, words.clone()));
+    }
+    if let Some(key) = &findings.lost_key {
+        return Some((StaleReason::KeyLost, format!("it was key {key}")));
     }
     if let Some(found) = &findings.requester {
         return Some(found.clone());
@@ -204,8 +219,8 @@ mod tests {
     fn findings(standing: Standing, approvals: Terms) -> Findings {
         Findings {
             standing,
-            requester: None,
             approvals,
+            ..Findings::default()
         }
     }
 
@@ -355,8 +370,47 @@ mod tests {
     }
 
     #[test]
+    fn a_permission_under_a_fingerprint_key_that_is_gone_is_stale() {
+        let (old, new) = (Redactor::new("old", b"one"), Redactor::new("new", b"two"));
+        let state = format!(
+            r#"{{"/data/password":{{"is":{}}}}}"#,
+            old.fingerprint("/data/password", "\"cA==\"")
+        );
+        let action = |resource: &str| -> Action {
+            serde_json::from_value(json!({
+                "operation": "UPDATE", "group": "", "version": "v1", "resource": resource, "options": "{}",
+            }))
+            .unwrap()
+        };
+        let secrets = action("secrets");
+        let found = |held: &Redactor| lost_key(held, &secrets, [&state, "{}"]);
+        assert_eq!(found(&new).as_deref(), Some("old"));
+        assert_eq!(found(&old), None);
+        assert_eq!(found(&Redactor::unset()), None);
+        assert_eq!(lost_key(&new, &action("configmaps"), [&state, "{}"]), None);
+
+        let findings = Findings {
+            lost_key: found(&new),
+            ..Findings::default()
+        };
+        let end = plan(
+            &grant(json!(1), false, json!({})),
+            &findings,
+            "2026-01-01T10:05:00Z".parse().unwrap(),
+        )
+        .unwrap();
+        assert_eq!(
+            conditions::get(&end.status.conditions, ENDED)
+                .unwrap()
+                .reason,
+            "KeyLost"
+        );
+    }
+
+    #[test]
     fn the_requester_s_account_counts_before_the_approvals() {
         let findings = Findings {
+            lost_key: None,
             standing: Standing::Same,
             requester: Some((StaleReason::RequesterReplaced, "another uid".to_owned())),
             approvals: Terms::Lost("x".to_owned()),

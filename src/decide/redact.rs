@@ -46,6 +46,24 @@ impl Redactor {
         }
     }
 
+    /// No key yet: every fingerprint is the same word, so nothing can be told from one, and nothing is shown.
+    pub fn unset() -> Self {
+        Self {
+            key_id: "unset".to_owned(),
+            mac: None,
+        }
+    }
+
+    /// Whether there is a key.
+    pub fn is_set(&self) -> bool {
+        self.mac.is_some()
+    }
+
+    /// Name of a key, other than this one, whose fingerprints stand in a canonical text.
+    pub fn other_key<'t>(&self, canonical: &'t str) -> Option<&'t str> {
+        key_ids(canonical).into_iter().find(|id| *id != self.key_id)
+    }
+
     /// Name of the key.
     pub fn key_id(&self) -> &str {
         &self.key_id
@@ -112,7 +130,7 @@ impl fmt::Debug for Redactor {
 }
 
 /// Names of the keys whose fingerprints stand in a canonical text. A grant is stale once one of them is no longer held.
-pub fn key_ids(canonical: &str) -> BTreeSet<&str> {
+fn key_ids(canonical: &str) -> BTreeSet<&str> {
     let fingerprint = |rest: &'_ str| -> Option<usize> {
         let (key_id, rest) = rest.split_once(':')?;
         let (hash, rest) = rest.split_at_checked(64)?;
