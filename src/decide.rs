@@ -32,6 +32,7 @@ pub mod redact;
 pub mod resolve;
 pub mod resources;
 pub mod review;
+pub mod revision;
 pub mod select;
 pub mod server;
 pub mod server_made;

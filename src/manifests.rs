@@ -8,18 +8,24 @@ mod people;
 mod policies;
 mod rights;
 
+use std::collections::BTreeMap;
+
 use kube::core::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
 pub use self::{
-    accounts::{CANARY, CONTROLLER, GATEWAY, UNINSTALL, WEBHOOK},
-    people::{AGENT, APPROVER, POLICY_AUTHOR, READER},
+    accounts::{
+        CANARY, CONTROLLER, GATEWAY, UNINSTALL, WEBHOOK, never_gated, own_accounts, username,
+    },
+    people::{AGENT, APPROVER, DECLARED, POLICY_AUTHOR, READER},
     policies::{AGENTS, AUTHORSHIP, AUTHORSHIP_OF_GRANTS, JANITORS, POLICIES, RECORDS, SELF},
     rights::{MORE_TARGETS_LABEL, READ_MORE_TARGETS, READ_TARGETS},
 };
 
 /// The namespace of an installation, where nothing else is said.
 pub const NAMESPACE: &str = "grantgate-system";
+/// The Service of the webhook replicas.
+pub const SERVICE: &str = "grantgate-webhook";
 /// The ValidatingWebhookConfiguration that sends agents' writes to the gate.
 pub const GATE: &str = "grantgate-gate";
 /// The ValidatingWebhookConfiguration that sends people's writes of our kinds to the guard.
@@ -81,6 +87,13 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
+/// The labels of everything that belongs to an installation.
+pub fn labels() -> BTreeMap<String, String> {
+    ["app.kubernetes.io/name", "app.kubernetes.io/part-of"]
+        .map(|key| (key.to_owned(), "grantgate".to_owned()))
+        .into()
+}
+
 /// One object: `body` holds what stands beside `metadata`.
 fn object(
     api_version: &str,
@@ -89,10 +102,6 @@ fn object(
     name: &str,
     body: Value,
 ) -> DynamicObject {
-    let labels = [
-        ("app.kubernetes.io/name", "grantgate"),
-        ("app.kubernetes.io/part-of", "grantgate"),
-    ];
     DynamicObject {
         types: Some(TypeMeta {
             api_version: api_version.to_owned(),
@@ -101,11 +110,7 @@ fn object(
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             namespace: namespace.map(str::to_owned),
-            labels: Some(
-                labels
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
-            ),
+            labels: Some(labels()),
             ..ObjectMeta::default()
         },
         data: body,

@@ -155,6 +155,6 @@ pub struct SeenEndpoint {
     pub url: String,
     /// Whether the call was refused by the gate entry that is configured now.
     pub enforced: bool,
-    /// When it was tried last.
+    /// Since when it was seen like this; it is tried again every half minute.
     pub at: Time,
 }

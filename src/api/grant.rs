@@ -172,7 +172,7 @@ pub struct GrantStatus {
     #[schemars(transform = schema::atomic_map(48))]
     pub uses: BTreeMap<String, Use>,
     /// `Ended`: whether and why it no longer serves (Spent, Expired, Revoked, StateMoved, TargetReplaced, BoundaryCrossed, PolicyChanged,
-    /// AccessRemoved, ApproverLost). `Settled`: whether it is known what became of every use.
+    /// AccessRemoved, RequesterReplaced, ApproverLost, KeyLost). `Settled`: whether it is known what became of every use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::conditions())]
     pub conditions: Vec<Condition>,

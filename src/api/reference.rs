@@ -16,10 +16,22 @@ pub struct ServiceAccountRef {
     pub name: String,
 }
 
+/// What the username of every ServiceAccount begins with; namespace, `:` and name follow.
+pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 impl ServiceAccountRef {
+    /// The account of that username; `None`: it is no ServiceAccount's.
+    pub fn of_username(username: &str) -> Option<Self> {
+        let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+        Some(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
     /// The username under which the API server knows the account.
     pub fn username(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+        format!("{SERVICE_ACCOUNT}{}:{}", self.namespace, self.name)
     }
 }
 

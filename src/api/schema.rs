@@ -212,17 +212,19 @@ pub fn required(member: &'static str) -> impl Fn(&mut Schema) {
 /// Rules on a value.
 pub fn rules(rules: &'static [Validation]) -> impl Fn(&mut Schema) {
     move |schema| {
-        let validations = schema
-            .ensure_object()
-            .entry("x-kubernetes-validations")
-            .or_insert_with(|| json!([]));
-        if let Some(validations) = validations.as_array_mut() {
-            validations.extend(
-                rules
-                    .iter()
-                    .map(|rule| json!({"rule": rule.rule, "message": rule.message})),
-            );
+        for rule in rules {
+            validate(schema, rule.rule, rule.message);
         }
+    }
+}
+
+fn validate(schema: &mut Schema, rule: &str, message: &str) {
+    let validations = schema
+        .ensure_object()
+        .entry("x-kubernetes-validations")
+        .or_insert_with(|| json!([]));
+    if let Some(validations) = validations.as_array_mut() {
+        validations.push(json!({"rule": rule, "message": message}));
     }
 }
 
@@ -243,13 +245,7 @@ pub fn exactly_one(members: &'static [&'static str]) -> impl Fn(&mut Schema) {
         };
         let names: Vec<String> = members.iter().map(|member| format!("`{member}`")).collect();
         let message = format!("must hold exactly one of {}", names.join(", "));
-        let validations = schema
-            .ensure_object()
-            .entry("x-kubernetes-validations")
-            .or_insert_with(|| json!([]));
-        if let Some(validations) = validations.as_array_mut() {
-            validations.push(json!({"rule": rule, "message": message}));
-        }
+        validate(schema, &rule, &message);
     }
 }
 

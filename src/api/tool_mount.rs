@@ -7,6 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{schema, tool_server::ToolClass};
 
+/// What may stand in `enable` beside names of tools.
+pub const ENABLE_WORDS: [&str; 2] = ["@all", "@read-only"];
+/// What may stand in `preload` beside names of tools.
+pub const PRELOAD_WORDS: [&str; 1] = ["@all"];
+/// What may stand in `approval` beside names of tools.
+pub const APPROVAL_WORDS: [&str; 3] = ["@all", "@write", "@destructive"];
+
 /// Gives one agent the tools of one ToolServer: which of them it has, which are preloaded into its context, and which wait for a
 /// person. The three lists are independent.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -59,7 +66,7 @@ pub struct ToolMountSpec {
     pub server: String,
     /// The tools that exist for the agent: `@all`, `@read-only` or names of tools. Absent: `["@all"]`; an empty list means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all", "@read-only"])))]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&ENABLE_WORDS)))]
     pub enable: Option<Vec<String>>,
     /// Names of tools that are taken away from what `enable` gives. A disabled tool stays disabled, whatever is approved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,12 +74,12 @@ pub struct ToolMountSpec {
     pub disable: Vec<String>,
     /// Names of tools, or `@all`, whose schema is put into the agent's context at once. It changes nothing about what is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all"])))]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&PRELOAD_WORDS)))]
     pub preload: Vec<String>,
     /// The tools whose calls wait for a person: `@all`, `@write`, `@destructive` or names of tools. Absent: `["@write", "@destructive"]`;
     /// an empty list names none. It never loosens what approval policies ask for at admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(transform = schema::unique(0, 512, schema::tools(&["@all", "@write", "@destructive"])))]
+    #[schemars(transform = schema::unique(0, 512, schema::tools(&APPROVAL_WORDS)))]
     pub approval: Option<Vec<String>>,
     /// What happens to tools of which neither this server's entry nor the catalogue says whether they write.
     #[serde(default)]

@@ -12,7 +12,7 @@ use kube::{
 
 use crate::{
     api::{
-        ApprovalRequest,
+        ApprovalRequest, GROUP, VERSION,
         approval_request::{Previous, RequestPhase},
     },
     cluster::{
@@ -25,8 +25,11 @@ use crate::{
         json,
         live::StaleReason,
         proposal::Proposal,
-        record, spend,
+        record,
+        redact::Redactor,
+        spend,
     },
+    manifests,
 };
 
 /// Pending requests of one requester.
@@ -152,7 +155,8 @@ impl Ledger {
         body: Vec<u8>,
     ) -> Result<(String, ApprovalRequest), CallError> {
         let path = format!(
-            "/apis/grantgate.dev/v1alpha1/namespaces/{namespace}/approvalrequests?fieldManager=grantgate-webhook"
+            "/apis/{GROUP}/{VERSION}/namespaces/{namespace}/approvalrequests?fieldManager={}",
+            manifests::WEBHOOK
         );
         let request = http::Request::post(path)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -181,7 +185,7 @@ impl Ledger {
         status.phase = Some(RequestPhase::Superseded);
         status.ended_at = Some(MicroTime(record::microseconds(now)));
         let observed = Observed {
-            kind: "Decided",
+            kind: conditions::DECIDED,
             status: conditions::FALSE,
             reason,
             message,
@@ -255,7 +259,7 @@ impl Ledger {
     /// Whether a CREATE's target is there already; `None` where it may not be read.
     pub async fn exists(&self, proposal: &Proposal, kind: &str) -> Option<bool> {
         let action = &proposal.action;
-        if action.group.is_empty() && action.resource == "secrets" {
+        if Redactor::covers(&action.group, &action.resource) {
             return None;
         }
         let name = action.name.as_deref()?;

@@ -2,6 +2,7 @@
 //! compare-and-swap on the exact revision.
 
 use std::{
+    cmp::Ordering,
     collections::HashMap,
     sync::{Arc, RwLock},
 };
@@ -11,11 +12,11 @@ use kube::{Resource, api::DynamicObject};
 
 use crate::{
     api::{ApprovalRequest, Grant},
-    decide::{chain::RequestView, live::GrantView, record},
+    decide::{chain::RequestView, live::GrantView, record, revision},
 };
 
-/// Namespace and name.
-type Key = (String, String);
+/// Namespace, empty for cluster kinds, and name.
+pub type Key = (String, String);
 
 /// The index.
 #[derive(Debug, Default)]
@@ -51,14 +52,6 @@ pub struct Load {
 }
 
 impl Filed {
-    /// The grants with what backs them.
-    pub fn grant_views(&self) -> Vec<GrantView<'_>> {
-        self.grants
-            .iter()
-            .map(|grant| self.grant_view(grant))
-            .collect()
-    }
-
     /// One grant with what backs it.
     pub fn grant_view<'f>(&'f self, grant: &'f Grant) -> GrantView<'f> {
         let request = self.requests.iter().find(|request| {
@@ -107,26 +100,18 @@ impl Filed {
     }
 }
 
-fn key<K: Resource>(object: &K) -> Key {
+/// Namespace, empty for cluster kinds, and name of an object.
+pub fn key<K: Resource>(object: &K) -> Key {
     (
         object.meta().namespace.clone().unwrap_or_default(),
         object.meta().name.clone().unwrap_or_default(),
     )
 }
 
-/// Whether `new` is at least as new as `known`: within one etcd resourceVersions are ordered integers.
-fn at_least_as_new<K: Resource>(new: &K, known: &K) -> bool {
-    let version = |object: &K| {
-        object
-            .meta()
-            .resource_version
-            .as_deref()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    match (version(new), version(known)) {
-        (Some(new), Some(known)) => new >= known,
-        _ => true,
-    }
+/// Whether a copy is older than the one that is known.
+pub fn is_older<K: Resource>(copy: &K, known: &K) -> bool {
+    let version = |object: &K| object.meta().resource_version.clone().unwrap_or_default();
+    revision::order(&version(copy), &version(known)).is_some_and(Ordering::is_lt)
 }
 
 impl Index {
@@ -226,7 +211,7 @@ impl Index {
         if inner
             .requests
             .get(&key)
-            .is_some_and(|known| !at_least_as_new(&request, known))
+            .is_some_and(|known| is_older(&request, known))
         {
             return;
         }
@@ -247,7 +232,7 @@ impl Index {
         if inner
             .grants
             .get(&key)
-            .is_some_and(|known| !at_least_as_new(&grant, known))
+            .is_some_and(|known| is_older(&grant, known))
         {
             return;
         }

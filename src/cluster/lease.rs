@@ -4,6 +4,7 @@
 //! controller which replicas must have seen a change before it is in force.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
@@ -24,9 +25,12 @@ use super::{
     client::{CallError, within},
     clock::Clock,
 };
+use crate::decide::revision;
 
 /// How long a Lease holds after its last renewal.
 pub const DURATION: Duration = Duration::from_secs(15);
+/// The same as Leases write it.
+const DURATION_SECONDS: i32 = 15;
 /// A holder that could not renew for so long stops by itself, before anybody takes over.
 const GIVE_UP: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
@@ -34,6 +38,8 @@ const CALL: Duration = Duration::from_secs(3);
 
 /// Label that tells replicas' Leases from others.
 pub const COMPONENT_LABEL: &str = "grantgate.dev/component";
+/// Value of [`COMPONENT_LABEL`] on the Lease of a webhook replica.
+pub const WEBHOOK_COMPONENT: &str = "webhook";
 /// Annotation with the resourceVersions reached: a JSON object by plural resource name.
 pub const REACHED: &str = "grantgate.dev/reached";
 
@@ -55,11 +61,11 @@ pub fn step(spec: Option<&LeaseSpec>, me: &str, unchanged_for: Duration) -> Step
         Some(holder) if holder == me => Step::Renew,
         None | Some("") => Step::Take,
         Some(_) => {
-            let seconds = spec
+            let holds_for = spec
                 .lease_duration_seconds
                 .and_then(|seconds| u64::try_from(seconds).ok())
-                .unwrap_or(15);
-            if unchanged_for > Duration::from_secs(seconds) {
+                .map_or(DURATION, Duration::from_secs);
+            if unchanged_for > holds_for {
                 Step::Take
             } else {
                 Step::Wait
@@ -176,7 +182,7 @@ fn held(before: Option<&LeaseSpec>, me: &str) -> LeaseSpec {
     let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
     LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        lease_duration_seconds: Some(15),
+        lease_duration_seconds: Some(DURATION_SECONDS),
         renew_time: Some(now.clone()),
         acquire_time: before
             .filter(|_| ours)
@@ -280,7 +286,7 @@ async fn renew(
         .metadata
         .labels
         .get_or_insert_default()
-        .insert(COMPONENT_LABEL.to_owned(), "webhook".to_owned());
+        .insert(COMPONENT_LABEL.to_owned(), WEBHOOK_COMPONENT.to_owned());
     let text = serde_json::to_string(&reached).map_err(kube::Error::SerdeError)?;
     lease
         .metadata
@@ -332,15 +338,10 @@ impl Replica {
 
     /// Whether the replica has seen this revision of a kind.
     pub fn has_reached(&self, resource: &str, resource_version: &str) -> bool {
-        match (
-            self.reached
-                .get(resource)
-                .and_then(|text| text.parse::<u64>().ok()),
-            resource_version.parse::<u64>(),
-        ) {
-            (Some(reached), Ok(wanted)) => reached >= wanted,
-            _ => false,
-        }
+        self.reached
+            .get(resource)
+            .and_then(|reached| revision::order(reached, resource_version))
+            .is_some_and(Ordering::is_ge)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Questions about rights, asked of the API server's own authorizer.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -8,14 +11,18 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, Client, api::PostParams};
 
 use crate::{
+    api::{ApprovalRequest, Approver, GROUP},
     cluster::client::{CallError, within},
-    decide::review::{Review, User},
+    decide::{
+        quorum,
+        review::{Review, User},
+    },
 };
 
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A right somebody may have.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Right {
     /// Verb, e.g. `approve`.
     pub verb: String,
@@ -23,9 +30,11 @@ pub struct Right {
     pub group: String,
     /// Plural resource.
     pub resource: String,
+    /// Subresource; empty: the main resource.
+    pub subresource: String,
     /// Namespace; empty: the whole cluster.
     pub namespace: String,
-    /// Name.
+    /// Name; empty: every one.
     pub name: String,
 }
 
@@ -54,20 +63,33 @@ impl Person {
     }
 }
 
+impl From<&Approver> for Person {
+    fn from(approver: &Approver) -> Self {
+        Self {
+            username: approver.username.clone(),
+            uid: approver.uid.clone(),
+            groups: approver.groups.clone(),
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
 /// Asks whether somebody has a right.
 pub async fn allowed(client: &Client, person: &Person, right: &Right) -> Result<bool, CallError> {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(person.username.clone()),
-            uid: Some(person.uid.clone()).filter(|uid| !uid.is_empty()),
+            uid: some(&person.uid),
             groups: Some(person.groups.clone()),
             extra: Some(person.extra.clone()).filter(|extra| !extra.is_empty()),
             resource_attributes: Some(ResourceAttributes {
                 verb: Some(right.verb.clone()),
                 group: Some(right.group.clone()),
                 resource: Some(right.resource.clone()),
-                namespace: Some(right.namespace.clone()).filter(|namespace| !namespace.is_empty()),
-                name: Some(right.name.clone()),
+                subresource: some(&right.subresource),
+                namespace: some(&right.namespace),
+                name: some(&right.name),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()
@@ -79,6 +101,34 @@ pub async fn allowed(client: &Client, person: &Person, right: &Right) -> Result<
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
+/// The policies of a request, by label, on which somebody holds verb `approve`, asked in the namespace of the target.
+pub async fn approvable(
+    client: &Client,
+    person: &Person,
+    request: &ApprovalRequest,
+) -> Result<BTreeSet<String>, CallError> {
+    let mut may = BTreeSet::new();
+    let asking = request.spec.policies.iter();
+    for policy in asking.filter(|policy| policy.approvers.is_some()) {
+        let resource = match policy.namespace {
+            Some(_) => "approvalpolicies",
+            None => "clusterapprovalpolicies",
+        };
+        let right = Right {
+            verb: "approve".to_owned(),
+            group: GROUP.to_owned(),
+            resource: resource.to_owned(),
+            namespace: request.spec.action.namespace.clone().unwrap_or_default(),
+            name: policy.name.clone(),
+            ..Right::default()
+        };
+        if allowed(client, person, &right).await? {
+            may.insert(quorum::policy_label(policy));
+        }
+    }
+    Ok(may)
+}
+
 /// Whether the requester of a review may itself read the target. In doubt it may not.
 pub async fn may_get(client: &Client, review: &Review<'_>) -> bool {
     let person = Person::of(&review.user);
@@ -86,6 +136,7 @@ pub async fn may_get(client: &Client, review: &Review<'_>) -> bool {
         verb: "get".to_owned(),
         group: review.group.to_owned(),
         resource: review.resource.to_owned(),
+        subresource: review.subresource.unwrap_or_default().to_owned(),
         namespace: review.namespace().unwrap_or_default().to_owned(),
         name: review.name.unwrap_or_default().to_owned(),
     };

@@ -12,10 +12,10 @@ use crate::{
     serve::Material,
 };
 
-/// Secret with `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
-pub const SERVING: &str = "grantgate-serving-cert";
 /// Secret with `id` (text) and `key` (bytes).
-pub const FINGERPRINT: &str = "grantgate-fingerprint-key";
+pub use crate::manifests::FINGERPRINT_KEY as FINGERPRINT;
+/// Secret with `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
+pub use crate::manifests::SERVING_CERT as SERVING;
 
 const LIMIT: Duration = Duration::from_secs(5);
 

@@ -12,7 +12,10 @@ use crate::{
         ClusterApprovalPolicySpec, PolicyBody, ServiceAccountRef, ToolMount, ToolServer,
         approval_policy::{Effect, KubernetesTarget, Scope, Target},
     },
-    cluster::{view::key, watch::Change},
+    cluster::{
+        index::{Key, key},
+        watch::Change,
+    },
     decide::{
         mount::{Mount, Mounts},
         policy::{Policy, Problem},
@@ -23,9 +26,8 @@ use crate::{
         subject::{Agent, Agents},
         world::{Namespace, World},
     },
+    manifests,
 };
-
-type Key = (String, String);
 
 /// Objects as watched, and the world last made of them.
 pub struct Sources {
@@ -66,7 +68,7 @@ impl<K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::
             }
             Change::Applied(object) => self.put(*object),
             Change::Deleted(object) => {
-                let key = key(&object);
+                let key = key(&*object);
                 self.readable.remove(&key);
                 self.unreadable.remove(&key);
             }
@@ -95,7 +97,7 @@ impl Sources {
     pub fn new(system_namespace: &str, redactor: Redactor) -> Self {
         let canary = ServiceAccountRef {
             namespace: system_namespace.to_owned(),
-            name: "grantgate-canary".to_owned(),
+            name: manifests::CANARY.to_owned(),
         };
         Self {
             agents: Kept::default(),

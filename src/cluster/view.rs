@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::{ApiResource, DynamicObject},
 };
 use tokio::{sync::Notify, task::JoinSet};
@@ -299,9 +299,4 @@ impl View {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
-}
-
-/// Namespace and name of an object.
-pub fn key(object: &DynamicObject) -> (String, String) {
-    (object.namespace().unwrap_or_default(), object.name_any())
 }

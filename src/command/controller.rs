@@ -82,11 +82,7 @@ async fn control(arguments: Arguments) -> anyhow::Result<()> {
         .clone()
         .unwrap_or_else(|| format!("local-{}", std::process::id()));
 
-    let view = View::new(
-        &arguments.namespace,
-        Redactor::new("unset", &[]),
-        clock.clone(),
-    );
+    let view = View::new(&arguments.namespace, Redactor::unset(), clock.clone());
     let mut background = view.start(&client);
     let readiness = Readiness::new();
     let metrics = Arc::new(Metrics::new());

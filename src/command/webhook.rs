@@ -14,6 +14,7 @@ use grantgate::{
         view::View,
     },
     decide::redact::Redactor,
+    manifests::NAMESPACE,
     serve::{
         self, Limits, Material, Metrics, Readiness, ServeOptions, TlsSource, admission::Admission,
         gate::Gate, guard::Guard,
@@ -28,12 +29,7 @@ pub struct Arguments {
     #[command(flatten)]
     connect: ConnectOptions,
     /// Namespace of the installation.
-    #[arg(
-        long,
-        env = "GRANTGATE_NAMESPACE",
-        default_value = "grantgate-system",
-        value_name = "NAME"
-    )]
+    #[arg(long, env = "GRANTGATE_NAMESPACE", default_value = NAMESPACE, value_name = "NAME")]
     namespace: String,
     /// Where the API server's calls are answered; port 0 takes a free one.
     #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
@@ -76,11 +72,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         .clone()
         .unwrap_or_else(|| format!("local-{}", std::process::id()));
 
-    let view = View::new(
-        &arguments.namespace,
-        Redactor::new("unset", &[]),
-        clock.clone(),
-    );
+    let view = View::new(&arguments.namespace, Redactor::unset(), clock.clone());
     let mut background = view.start(&client);
     let readiness = Readiness::new();
     let metrics = Arc::new(Metrics::new());
@@ -182,7 +174,7 @@ async fn follow_secrets(
 ) {
     readiness.missing(
         FINGERPRINT_KEY,
-        "Secret grantgate-fingerprint-key was not read yet",
+        format!("Secret {} was not read yet", secrets::FINGERPRINT),
     );
     let mut known_key = None;
     let mut ticks = tokio::time::interval(Duration::from_secs(2));
@@ -198,13 +190,13 @@ async fn follow_secrets(
                 }
                 None => readiness.missing(
                     FINGERPRINT_KEY,
-                    "Secret grantgate-fingerprint-key cannot be used",
+                    format!("Secret {} cannot be used", secrets::FINGERPRINT),
                 ),
             },
             Ok(Some(_)) => {}
             Ok(None) => readiness.missing(
                 FINGERPRINT_KEY,
-                "there is no Secret grantgate-fingerprint-key yet",
+                format!("there is no Secret {} yet", secrets::FINGERPRINT),
             ),
             // The key that is known goes on serving.
             Err(error) => tracing::warn!(%error, "cannot read the fingerprint key"),

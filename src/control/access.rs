@@ -215,18 +215,14 @@ impl Declared {
 
     fn stored<'a>(&'a self, request: &'a ApprovalRequest, agent: &'a Agent) -> Stored<'a> {
         let action = &request.spec.action;
-        let namespace = if action.group.is_empty() && action.resource == "namespaces" {
-            action.name.as_deref()
-        } else {
-            action.namespace.as_deref()
-        };
         Stored {
             action,
             destructive: boundary::is_destructive(action.operation, &request.spec.facts),
             username: &request.spec.requester.username,
             agent_name: &agent.name,
             agent_labels: &agent.labels,
-            namespace_labels: namespace.and_then(|name| self.namespaces.get(name)),
+            namespace_labels: boundary::reviewed_namespace(action)
+                .and_then(|name| self.namespaces.get(name)),
         }
     }
 

@@ -14,13 +14,14 @@ use kube::{
 use serde_json::json;
 
 use super::{configuration::Installed, servers::Servers};
-use crate::cluster::client::{CallError, within};
+use crate::{
+    cluster::client::{CallError, within},
+    decide::message,
+};
 
 /// The account, and the ConfigMap that never exists.
 pub use crate::manifests::CANARY as NAME;
 const LIMIT: Duration = Duration::from_secs(10);
-/// What the gate answers a canary with, before the digest.
-const WORDS: &str = "grantgate canary: refused by gate entry ";
 
 /// What a canary's call showed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -104,7 +105,7 @@ fn read(answer: Result<(), CallError>, digest: &str) -> Proof {
     };
     let refused_by = status
         .message
-        .split_once(WORDS)
+        .split_once(message::CANARY)
         .map(|(_, rest)| rest.trim());
     match refused_by {
         Some(entry) if status.code == 403 && !digest.is_empty() && entry == digest => {

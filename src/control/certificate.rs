@@ -15,6 +15,7 @@ use crate::{
         client::{CallError, within},
         secrets,
     },
+    manifests,
     serve::certs::{self, CertsError, Contents, Names, Plan},
 };
 
@@ -153,10 +154,7 @@ fn new(name: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from([(
-                "app.kubernetes.io/name".to_owned(),
-                "grantgate".to_owned(),
-            )])),
+            labels: Some(manifests::labels()),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),

@@ -32,8 +32,6 @@ use crate::{
 
 pub use crate::manifests::{GATE, GUARD, STAMP};
 
-/// The Service of the webhook replicas.
-pub const SERVICE: &str = "grantgate-webhook";
 /// What no identity declares any more is still sent for so long: requests in flight, and replicas that have not heard yet.
 pub const LEAVING: SignedDuration = SignedDuration::from_secs(60);
 
@@ -64,7 +62,7 @@ impl Reach {
         match self {
             Self::Service { namespace } => {
                 config.service = Some(ServiceReference {
-                    name: SERVICE.to_owned(),
+                    name: manifests::SERVICE.to_owned(),
                     namespace: namespace.clone(),
                     path: Some(path.to_owned()),
                     port: Some(443),
@@ -105,20 +103,12 @@ pub fn gate(entries: &Entries, reach: &Reach, ca_bundle: &str) -> ValidatingWebh
 
 /// `grantgate-guard` of an installation in `namespace`.
 pub fn guard(namespace: &str, reach: &Reach, ca_bundle: &str) -> ValidatingWebhookConfiguration {
-    let mut excluded = own_accounts(namespace);
-    excluded.extend(manifests::JANITORS.map(str::to_owned));
+    let excluded = manifests::never_gated(namespace);
     let excluded: Vec<String> = excluded.iter().map(|name| cel_text::quoted(name)).collect();
     let not_excluded = format!(
         "!(has(request.userInfo.username) && request.userInfo.username in [{}])",
         excluded.join(", ")
     );
-    let declared = [
-        "agentidentities",
-        "toolservers",
-        "toolmounts",
-        "approvalpolicies",
-        "clusterapprovalpolicies",
-    ];
     ValidatingWebhookConfiguration {
         metadata: metadata(GUARD),
         webhooks: Some(vec![ValidatingWebhook {
@@ -126,7 +116,11 @@ pub fn guard(namespace: &str, reach: &Reach, ca_bundle: &str) -> ValidatingWebho
             client_config: reach.client_config("/guard", ca_bundle),
             rules: Some(vec![
                 rule(&[crate::api::GROUP], &["approvaldecisions"], &["CREATE"]),
-                rule(&[crate::api::GROUP], &declared, &["CREATE", "UPDATE"]),
+                rule(
+                    &[crate::api::GROUP],
+                    &manifests::DECLARED,
+                    &["CREATE", "UPDATE"],
+                ),
             ]),
             match_conditions: Some(vec![condition("not-needed-while-down", &not_excluded)]),
             side_effects: "None".to_owned(),
@@ -163,27 +157,6 @@ pub fn stamp(reach: &Reach, ca_bundle: &str) -> MutatingWebhookConfiguration {
     }
 }
 
-/// Usernames that are never sent to the gate, whatever an identity declares: our own accounts, and those without which nothing is removed
-/// from the cluster any more.
-pub fn never_gated(namespace: &str) -> Vec<String> {
-    let mut names = own_accounts(namespace);
-    names.extend(manifests::JANITORS.map(str::to_owned));
-    names
-}
-
-/// Usernames of our own accounts, which no webhook of ours may wait for.
-pub fn own_accounts(namespace: &str) -> Vec<String> {
-    [
-        manifests::WEBHOOK,
-        manifests::CONTROLLER,
-        manifests::CANARY,
-        manifests::GATEWAY,
-        manifests::UNINSTALL,
-    ]
-    .map(|account| format!("system:serviceaccount:{namespace}:{account}"))
-    .to_vec()
-}
-
 fn validating() -> ValidatingWebhook {
     ValidatingWebhook {
         failure_policy: Some("Fail".to_owned()),
@@ -217,11 +190,7 @@ fn condition(name: &str, expression: &str) -> MatchCondition {
 fn metadata(name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
-        labels: Some(
-            ["app.kubernetes.io/name", "app.kubernetes.io/part-of"]
-                .map(|key| (key.to_owned(), "grantgate".to_owned()))
-                .into(),
-        ),
+        labels: Some(manifests::labels()),
         ..ObjectMeta::default()
     }
 }
@@ -297,7 +266,7 @@ pub fn leaving(
     if gone.is_empty() {
         return Leaving::default();
     }
-    let digest = digest(&gone);
+    let digest = gate_entries::hash(gone.lines());
     let known = live
         .annotations()
         .get(LEAVING_UNTIL)
@@ -316,16 +285,6 @@ pub fn leaving(
             }
         }
     }
-}
-
-fn digest(subjects: &Subjects) -> String {
-    use sha2::{Digest, Sha256};
-    let mut hash = Sha256::new();
-    for line in subjects.lines() {
-        hash.update(line.as_bytes());
-        hash.update([0]);
-    }
-    hex::encode(hash.finalize())
 }
 
 /// Puts what is kept about those who leave into a gate configuration.

@@ -11,13 +11,10 @@ use crate::{
     },
     control::request,
     decide::{
-        conditions::{self, Observed},
+        conditions::{self, COUNTED, Observed},
         visible,
     },
 };
-
-/// Condition: whether the vote counts.
-pub const COUNTED: &str = "Counted";
 
 /// What became of a vote on one request.
 enum Fate {
@@ -56,7 +53,7 @@ pub fn plan<'r>(
         )
     };
     let message = visible::one_line(&message, 1024);
-    let mut next = decision.status_or_default();
+    let mut next = decision.status.clone().unwrap_or_default();
     let observed = Observed {
         kind: COUNTED,
         status,
@@ -131,12 +128,6 @@ pub fn owners<'r>(
         }
     }
     (owners.len() > before).then_some(owners)
-}
-
-impl ApprovalDecision {
-    fn status_or_default(&self) -> ApprovalDecisionStatus {
-        self.status.clone().unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::{PolicyStatus, ToolServerSpec, ToolServerStatus, approval_policy::PolicyProblem},
-    control::force::{Force, IN_FORCE},
+    control::force::Force,
     decide::{
-        conditions::{self, Observed},
+        conditions::{self, IN_FORCE, Observed, RESOLVED, VALID},
         policy::Problem,
         server, visible,
     },
@@ -45,7 +45,7 @@ pub fn policy(
     };
     set(
         &mut status.conditions,
-        "Valid",
+        VALID,
         value,
         &message,
         generation,
@@ -90,7 +90,7 @@ pub fn resolution(
         "every name was found",
         "what is named otherwise is served",
     );
-    set(conditions, "Resolved", value, &message, generation, now);
+    set(conditions, RESOLVED, value, &message, generation, now);
 }
 
 /// Sets `InForce`. Once reached, a generation stays in force: a replica that starts later begins with it.

@@ -14,10 +14,11 @@ use crate::{
         reference::Validity,
     },
     cluster::client::{CallError, within},
+    decide::policy::{DEFAULT_DURATION_SECONDS, DEFAULT_EXPIRE_SECONDS, DEFAULT_USES},
 };
 
 /// Its name.
-pub const NAME: &str = "grantgate-default";
+pub use crate::decide::resolve::DEFAULT_POLICY as NAME;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Every change asks; one person who holds verb `approve` on it decides; one use within ten minutes; silence of half an hour ends the request.
@@ -39,11 +40,11 @@ pub fn object() -> ClusterApprovalPolicy {
             ..Approvers::default()
         }),
         validity: Some(Validity {
-            uses: Some(1),
-            duration_seconds: Some(600),
+            uses: Some(DEFAULT_USES),
+            duration_seconds: Some(DEFAULT_DURATION_SECONDS),
         }),
         on_silence: vec![Silence {
-            after_seconds: 1800,
+            after_seconds: DEFAULT_EXPIRE_SECONDS,
             action: SilenceAction::Expire,
         }],
         denial_cooldown_seconds: None,

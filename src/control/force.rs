@@ -5,9 +5,6 @@ use crate::{
     decide::conditions::{FALSE, TRUE},
 };
 
-/// Condition: every webhook replica works by this generation.
-pub const IN_FORCE: &str = "InForce";
-
 /// What is observed, for a condition.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Force {

@@ -14,9 +14,10 @@ use crate::{
     api::{AgentIdentity, AgentIdentityStatus, agent_identity::SeenEndpoint},
     cluster::client::{CallError, within},
     decide::{
-        conditions::{self, FALSE, Observed, TRUE, UNKNOWN},
+        conditions::{self, ENFORCED, FALSE, Observed, TRUE, UNKNOWN, VALID},
         gate_entries::Subjects,
         policy::Problem,
+        record::whole_seconds,
     },
 };
 
@@ -56,18 +57,18 @@ pub fn plan(
     let words = words.join("; ");
     let valid = if problems.is_empty() {
         observed(
-            "Valid",
+            VALID,
             TRUE,
             "Valid",
             "every subject stands in this identity only",
         )
     } else {
-        observed("Valid", FALSE, "Invalid", &words)
+        observed(VALID, FALSE, "Invalid", &words)
     };
     conditions::set(&mut status.conditions, valid, generation, now);
 
     let (state, reason, message) = enforced(identity, gate);
-    let enforced = observed("Enforced", state, reason, &message);
+    let enforced = observed(ENFORCED, state, reason, &message);
     conditions::set(&mut status.conditions, enforced, generation, now);
 
     let entries = entries_of(identity, gate);
@@ -99,11 +100,6 @@ fn observed<'a>(kind: &'a str, status: &'a str, reason: &'a str, message: &'a st
         reason,
         message,
     }
-}
-
-/// Times in status have whole seconds in the API server's answers.
-fn whole_seconds(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 /// The first entry, which sends whoever carries the extra key, and those that hold a subject.
@@ -305,7 +301,7 @@ mod tests {
 
     #[test]
     fn our_own_accounts_and_those_that_remove_things_are_never_gated() {
-        let own = super::super::configuration::never_gated("grantgate-system");
+        let own = crate::manifests::never_gated("grantgate-system");
         let bot = identity(json!([
             {"user": "bot"},
             {"serviceAccount": {"namespace": "grantgate-system", "name": "grantgate-webhook"}},

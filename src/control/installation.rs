@@ -38,16 +38,21 @@ use super::{
     wake,
 };
 use crate::{
-    api::{AgentIdentity, ClusterApprovalPolicy, ServiceAccountRef},
+    api::{AgentIdentity, ClusterApprovalPolicy},
     cluster::{
         client::{CallError, within},
         clock::ClockError,
-        lease::{COMPONENT_LABEL, Replica},
+        lease::{COMPONENT_LABEL, Replica, WEBHOOK_COMPONENT},
         secrets,
         watch::{self, Change, Progress},
     },
-    decide::gate_entries::{self, Subjects},
-    serve::{certs::Names, guard},
+    decide::{
+        gate_entries::{self, Subjects},
+        resolve::DEFAULT_POLICY,
+        subject,
+    },
+    manifests,
+    serve::certs::Names,
 };
 
 /// Rounds come by themselves so often.
@@ -90,7 +95,7 @@ enum RoundError {
         name: &'static str,
         error: CallError,
     },
-    #[error("ClusterApprovalPolicy grantgate-default: {0}")]
+    #[error("ClusterApprovalPolicy {DEFAULT_POLICY}: {0}")]
     Default(CallError),
 }
 
@@ -211,6 +216,7 @@ impl Declared {
 
 struct Keeper {
     context: Arc<Context>,
+    journal: Journal,
     settings: Settings,
     declared: Arc<Declared>,
     progress: Arc<Progress>,
@@ -218,7 +224,6 @@ struct Keeper {
     proven_at: Option<Instant>,
     leases_at: Option<Instant>,
     key: Option<BTreeMap<String, ByteString>>,
-    journal: Journal,
 }
 
 impl Keeper {
@@ -253,7 +258,8 @@ impl Keeper {
             match secrets::redactor(key) {
                 Some(redactor) => self.context.view.set_redactor(redactor),
                 None => tracing::error!(
-                    "Secret grantgate-fingerprint-key cannot be used: delete it to have another made"
+                    name = secrets::FINGERPRINT,
+                    "the Secret cannot be used: delete it to have another made"
                 ),
             }
         }
@@ -309,7 +315,7 @@ impl Keeper {
         now: Timestamp,
     ) -> Result<(), RoundError> {
         let context = self.context.clone();
-        let own = configuration::never_gated(&context.namespace);
+        let own = manifests::never_gated(&context.namespace);
         let identities: Vec<(String, Subjects)> = self
             .declared
             .by_age()
@@ -325,11 +331,8 @@ impl Keeper {
             .subjects
             .usernames
             .retain(|name| !own.contains(name));
-        let canary = ServiceAccountRef {
-            namespace: context.namespace.to_string(),
-            name: canary::NAME.to_owned(),
-        };
-        let entries = gate_entries::entries(&identities, &leaving.subjects, &canary.username());
+        let canary = manifests::username(&context.namespace, canary::NAME);
+        let entries = gate_entries::entries(&identities, &leaving.subjects, &canary);
         let wanted = configuration::gate(&entries, &self.settings.reach, bundle);
         let wanted = configuration::with_leaving(wanted, &leaving);
         self.gate.left_out.clone_from(&entries.left_out);
@@ -445,9 +448,10 @@ impl Keeper {
     /// Writes what changed. False: something could not be written.
     async fn statuses(&self, now: Timestamp) -> bool {
         let world = self.context.view.world();
+        let own = manifests::own_accounts(&self.context.namespace);
         let mut all_written = true;
         for identity in self.declared.by_age() {
-            let problems = guard::identity_problems(&world, &identity);
+            let problems = subject::identity_problems(&world.agents, &own, &manifests::JANITORS, &identity);
             let status = identities::plan(&identity, &problems, &self.gate, now);
             match identities::write(&self.context.client, &identity, status).await {
                 Ok(_) => {}
@@ -472,7 +476,8 @@ impl Keeper {
         }
         self.leases_at = Some(moment);
         let api: Api<Lease> = Api::namespaced(self.context.client.clone(), &self.context.namespace);
-        let labelled = ListParams::default().labels(&format!("{COMPONENT_LABEL}=webhook"));
+        let labelled =
+            ListParams::default().labels(&format!("{COMPONENT_LABEL}={WEBHOOK_COMPONENT}"));
         let leases = match within(LIMIT, api.list(&labelled)).await {
             Ok(leases) => leases,
             Err(error) => {

@@ -15,16 +15,15 @@ use crate::{
         force::Force,
     },
     decide::{
-        conditions,
+        conditions::{self, ENFORCED, STILL_ASKED},
         mount::{self, Enforcement},
         policy::Problem,
         resolve::{self, Outcome, Policies, Situation},
-        server, visible,
+        server,
+        subject::plain,
+        visible,
     },
 };
-
-/// Condition: a policy asks for what `approval` leaves out.
-pub const STILL_ASKED: &str = "StillAsked";
 
 /// What the policies say of everything that a tool may do.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -208,12 +207,8 @@ fn identities_enforced(server: &ToolServer, agent: &AgentIdentity) -> bool {
     let enforced = agent
         .status
         .as_ref()
-        .is_some_and(|status| conditions::holds(&status.conditions, "Enforced"));
-    let plain = |subject: &Subject| match &subject.service_account {
-        Some(account) => (Some(account.username()), None),
-        None => (subject.user.clone(), subject.group.clone()),
-    };
-    let declared: Vec<_> = agent.spec.subjects.iter().map(plain).collect();
+        .is_some_and(|status| conditions::holds(&status.conditions, ENFORCED));
+    let declared: Vec<Subject> = agent.spec.subjects.iter().map(plain).collect();
     let own = server.spec.identity.subjects.as_deref().unwrap_or_default();
     enforced && !own.is_empty() && own.iter().all(|subject| declared.contains(&plain(subject)))
 }

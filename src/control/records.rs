@@ -24,7 +24,7 @@ use crate::{
     cluster::{
         client::within,
         index::Index,
-        lease::{COMPONENT_LABEL, Replica},
+        lease::{COMPONENT_LABEL, Replica, WEBHOOK_COMPONENT},
     },
     control::{
         context::Context,
@@ -139,7 +139,7 @@ fn is_open(request: &ApprovalRequest, index: &Index, now: Timestamp) -> bool {
     match status.phase {
         None => true,
         Some(RequestPhase::Approved) => {
-            let lost = conditions::holds(&status.conditions, super::request::GRANT_LOST);
+            let lost = conditions::holds(&status.conditions, conditions::GRANT_LOST);
             let uid = status.grant.as_ref().and_then(|grant| grant.uid.clone());
             let over = index
                 .grant_of(&request.uid().unwrap_or_default())
@@ -196,7 +196,7 @@ fn next_deadline(desk: &Desk, now: Timestamp) -> Option<Timestamp> {
 }
 
 fn is_replica(lease: &k8s_openapi::api::coordination::v1::Lease) -> bool {
-    lease.labels().get(COMPONENT_LABEL).map(String::as_str) == Some("webhook")
+    lease.labels().get(COMPONENT_LABEL).map(String::as_str) == Some(WEBHOOK_COMPONENT)
 }
 
 async fn keep_decisions(desk: &Arc<Desk>, now: Timestamp) {

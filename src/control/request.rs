@@ -16,7 +16,7 @@ use crate::{
     },
     control::{access::Standing, votes},
     decide::{
-        conditions::{self, Observed},
+        conditions::{self, DECIDED, GRANT_LOST, Observed},
         name,
         policy::MAX_DURATION_SECONDS,
         quorum::{Outcome, Tally},
@@ -24,11 +24,6 @@ use crate::{
         visible,
     },
 };
-
-/// Condition: whether and how it was decided.
-pub const DECIDED: &str = "Decided";
-/// Condition: the grant is gone, and no other one is made.
-pub const GRANT_LOST: &str = "GrantLost";
 
 /// What to do with a request.
 #[derive(Clone, Debug)]

@@ -6,19 +6,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
 use crate::{
-    api::{Action, ApprovalRequest, Operation, Requester},
-    cluster::{
-        client::{CallError, within},
-        rights::{Person, Right},
-    },
-    serve::guard,
+    api::{Action, ApprovalRequest, Operation, Requester, ServiceAccountRef},
+    cluster::rights::{self, Person, Right},
 };
 
 /// How long an answer about rights is good for looking.
@@ -27,7 +20,6 @@ pub const GLANCE: Duration = Duration::from_secs(5);
 pub const RECHECK: Duration = Duration::from_secs(30);
 /// Answers that are kept; beyond it all are forgotten.
 const MAX_ANSWERS: usize = 10_000;
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// Answers of the API server, each with its age.
 pub struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
@@ -61,7 +53,7 @@ impl<K: Eq + std::hash::Hash, V: Clone> Answers<K, V> {
 #[derive(Default)]
 pub struct Rights {
     approve: Answers<(Person, String), BTreeSet<String>>,
-    other: Answers<(Person, Right, String), bool>,
+    other: Answers<(Person, Right), bool>,
 }
 
 impl Rights {
@@ -77,25 +69,26 @@ impl Rights {
         if let Some(known) = self.approve.young(&key, age) {
             return Ok(known);
         }
-        let may = guard::rights_on(client, person, request).await?;
+        let may = rights::approvable(client, person, request)
+            .await
+            .map_err(|error| error.to_string())?;
         self.approve.keep(key, may.clone());
         Ok(may)
     }
 
-    /// Whether somebody has a right, on a subresource where one is named.
+    /// Whether somebody has a right, asked again if the last answer is older than `age`.
     pub async fn has(
         &self,
         client: &Client,
         person: &Person,
         right: &Right,
-        subresource: &str,
         age: Duration,
     ) -> Result<bool, String> {
-        let key = (person.clone(), right.clone(), subresource.to_owned());
+        let key = (person.clone(), right.clone());
         if let Some(known) = self.other.young(&key, age) {
             return Ok(known);
         }
-        let has = ask(client, person, right, subresource)
+        let has = rights::allowed(client, person, right)
             .await
             .map_err(|error| error.to_string())?;
         self.other.keep(key, has);
@@ -103,51 +96,20 @@ impl Rights {
     }
 }
 
-async fn ask(
-    client: &Client,
-    person: &Person,
-    right: &Right,
-    subresource: &str,
-) -> Result<bool, CallError> {
-    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(person.username.clone()),
-            uid: some(&person.uid),
-            groups: Some(person.groups.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(right.verb.clone()),
-                group: Some(right.group.clone()),
-                resource: Some(right.resource.clone()),
-                subresource: some(subresource),
-                namespace: some(&right.namespace),
-                name: some(&right.name),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let api: Api<SubjectAccessReview> = Api::all(client.clone());
-    let answer = within(LIMIT, api.create(&PostParams::default(), &review)).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
-}
-
 /// A requester whose groups follow from its name: a ServiceAccount. Others' groups are in no record, so their rights cannot be asked.
-pub fn service_account(requester: &Requester) -> Option<(Person, &str, &str)> {
-    let rest = requester.username.strip_prefix("system:serviceaccount:")?;
-    let (namespace, name) = rest.split_once(':')?;
+pub fn service_account(requester: &Requester) -> Option<(Person, ServiceAccountRef)> {
+    let account = ServiceAccountRef::of_username(&requester.username)?;
     let person = Person {
         username: requester.username.clone(),
         uid: requester.uid.clone().unwrap_or_default(),
         groups: vec![
             "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
+            format!("system:serviceaccounts:{}", account.namespace),
             "system:authenticated".to_owned(),
         ],
         ..Person::default()
     };
-    Some((person, namespace, name))
+    Some((person, account))
 }
 
 /// The rights of which a requester needs one for an action.
@@ -156,6 +118,7 @@ pub fn needed(action: &Action) -> Vec<Right> {
         verb: verb.to_owned(),
         group: action.group.clone(),
         resource: action.resource.clone(),
+        subresource: action.subresource.clone().unwrap_or_default(),
         namespace: action.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
     };
@@ -187,8 +150,11 @@ mod tests {
             ..Requester::default()
         };
         let account = requester("system:serviceaccount:agents:ops-bot");
-        let (person, namespace, name) = service_account(&account).unwrap();
-        assert_eq!((namespace, name), ("agents", "ops-bot"));
+        let (person, account) = service_account(&account).unwrap();
+        assert_eq!(
+            (account.namespace.as_str(), account.name.as_str()),
+            ("agents", "ops-bot")
+        );
         assert!(
             person
                 .groups

@@ -16,12 +16,9 @@ use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::cluster::{
-    view::key,
+    index::{Key, is_older, key},
     watch::{self as follow, Change, Progress},
 };
-
-/// Namespace (empty for cluster kinds) and name.
-pub type Key = (String, String);
 
 /// Kinds that a store can keep.
 pub trait Kept:
@@ -112,10 +109,7 @@ impl<K: Kept> Store<K> {
 
     /// Takes the answer to a write of ours, unless something newer is there.
     pub fn put(&self, object: K) {
-        let key = (
-            object.meta().namespace.clone().unwrap_or_default(),
-            object.meta().name.clone().unwrap_or_default(),
-        );
+        let key = key(&object);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         insert(&mut objects, key, object);
         self.version.fetch_add(1, Ordering::Release);
@@ -131,7 +125,7 @@ impl<K: Kept> Store<K> {
         match change {
             Change::Applied(object) => put_dynamic(&mut objects, *object),
             Change::Deleted(object) => {
-                objects.remove(&key(&object));
+                objects.remove(&key(&*object));
             }
             Change::Reset(listed) => {
                 let mut before = std::mem::take(&mut *objects);
@@ -165,7 +159,7 @@ fn put_dynamic<K: Kept>(objects: &mut BTreeMap<Key, Entry<K>>, object: DynamicOb
 fn insert<K: Kept>(objects: &mut BTreeMap<Key, Entry<K>>, key: Key, object: K) {
     let version = object.meta().resource_version.clone().unwrap_or_default();
     let known = objects.get(&key);
-    if known.is_some_and(|known| older(&version, known.object.meta().resource_version.as_deref())) {
+    if known.is_some_and(|known| is_older(&object, &*known.object)) {
         return;
     }
     let since = known
@@ -181,17 +175,6 @@ fn insert<K: Kept>(objects: &mut BTreeMap<Key, Entry<K>>, key: Key, object: K) {
             since,
         },
     );
-}
-
-/// Whether one revision is older than another; within one etcd they are ordered integers.
-pub fn older(version: &str, than: Option<&str>) -> bool {
-    match (
-        version.parse::<u64>(),
-        than.and_then(|text| text.parse::<u64>().ok()),
-    ) {
-        (Ok(version), Some(than)) => version < than,
-        _ => false,
-    }
 }
 
 #[cfg(test)]

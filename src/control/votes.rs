@@ -1,19 +1,12 @@
 //! Votes as they stand: the decisions that name a request, with what the API server says about their authors now.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 
 use crate::{
-    api::{
-        ApprovalDecision, ApprovalRequest,
-        approval_request::{DecisionRef, Vote},
-    },
+    api::{ApprovalDecision, ApprovalRequest, approval_request::Vote},
     cluster::rights::Person,
     control::rights::Rights,
     decide::{quorum::CastVote, visible, world::World},
@@ -23,6 +16,7 @@ use crate::{
 pub const MAX_VOTES: usize = 64;
 /// Longest word on why a vote does not count.
 const MAX_WHY: usize = 1024;
+
 /// The decisions of a request's namespace that name it, with their authors' rights no older than `age`. An error: not every author's
 /// rights are known, and then nothing is counted.
 pub async fn gather(
@@ -35,42 +29,25 @@ pub async fn gather(
 ) -> Result<Vec<CastVote>, String> {
     let mut votes = Vec::new();
     for decision in naming(request, decisions) {
-        let approver = decision.spec.approver.clone();
-        let may_approve = match &approver {
+        let approver = decision.spec.approver.as_ref();
+        let may_approve = match approver {
             None => BTreeSet::new(),
             Some(author) => {
-                let person = Person {
-                    username: author.username.clone(),
-                    uid: author.uid.clone(),
-                    groups: author.groups.clone(),
-                    extra: BTreeMap::new(),
-                };
+                let person = Person::from(author);
                 rights.on(client, &person, request, age).await?
             }
         };
-        let gated = approver.as_ref().is_some_and(|author| {
+        let gated = approver.is_some_and(|author| {
             world
                 .agents
                 .declares(&author.username, author.groups.iter().map(String::as_str))
         });
-        votes.push(CastVote {
-            decision: DecisionRef {
-                name: decision.name_any(),
-                uid: decision.uid().unwrap_or_default(),
-            },
-            approver,
-            verdict: decision.spec.verdict,
-            reason: decision.spec.reason.clone(),
-            created_at: decision
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map_or(Timestamp::MIN, |time| time.0),
-            requests: decision.spec.requests.clone(),
-            validity: decision.spec.validity.clone(),
-            may_approve,
-            gated,
-        });
+        let created_at = decision
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::MIN, |time| time.0);
+        votes.push(CastVote::of(decision, created_at, may_approve, gated));
     }
     Ok(votes)
 }
@@ -158,7 +135,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::api::Verdict;
+    use crate::api::{Verdict, approval_request::DecisionRef};
 
     fn vote(name: &str, second: i64, counted: bool) -> Vote {
         Vote {

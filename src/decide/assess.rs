@@ -17,6 +17,7 @@ use crate::{
         mount::Coverage,
         name, options,
         proposal::{self, Options, Proposal},
+        redact::Redactor,
         resolve::{self, Outcome, Situation},
         resources::VersionVerdict,
         review::Review,
@@ -107,7 +108,10 @@ fn examine(
         return Ok(Assessment::Canary);
     }
     let agent = who(world, review)?;
-    trace.push(Step::note(format!("acts as agent {}", agent.name)));
+    trace.push(Step::Subject {
+        agent: agent.name.clone(),
+        by: review.user.username.to_owned(),
+    });
     let on_behalf_of = subject::on_behalf_of(&review.user).map_err(ambiguous)?;
     modelled(review)?;
     let mixed = stored_version(world, review)?;
@@ -153,7 +157,7 @@ fn examine(
     };
     covered(world, agent, &situation, trace)?;
 
-    let secret = review.group.is_empty() && review.resource == "secrets";
+    let secret = Redactor::covers(review.group, review.resource);
     let free = |because| {
         Assessment::Allow(Free {
             because,
@@ -415,14 +419,19 @@ fn covered(
     }
     match world.mounts.covers(situation) {
         Coverage::Covered(tools) => {
-            trace.push(Step::note(format!("covered by {}", tools.join(", "))));
+            trace.push(Step::Covered { tools });
             Ok(())
         }
-        Coverage::NotCovered(words) => Err(Stop::Deny(Denial::new(
-            Reason::ToolNotEnabled,
-            "NoTool",
-            words,
-        ))),
+        Coverage::NotCovered(words) => {
+            trace.push(Step::NotCovered {
+                words: words.clone(),
+            });
+            Err(Stop::Deny(Denial::new(
+                Reason::ToolNotEnabled,
+                "NoTool",
+                words,
+            )))
+        }
         Coverage::Unready(words) => Err(Stop::Unready(words)),
     }
 }

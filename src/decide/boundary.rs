@@ -12,7 +12,9 @@ use kube::api::ObjectMeta;
 use super::{
     live::StaleReason,
     policy::{Match, Policy, PolicyName},
+    record::whole_seconds,
     resolve::DEFAULT_POLICY,
+    review::is_namespace,
     select::{Situation, Specificity},
     trace::Trace,
 };
@@ -86,7 +88,6 @@ impl<'a> Stored<'a> {
     /// The situation as selectors see it. Conditions see no object.
     pub fn situation(&self) -> Situation<'a> {
         let action = self.action;
-        let namespace_object = action.group.is_empty() && action.resource == "namespaces";
         Situation {
             agent_name: self.agent_name,
             agent_labels: self.agent_labels,
@@ -94,12 +95,7 @@ impl<'a> Stored<'a> {
             group: &action.group,
             resource: &action.resource,
             subresource: action.subresource.as_deref(),
-            // A review of a Namespace object names that namespace as its own.
-            namespace: if namespace_object {
-                action.name.as_deref()
-            } else {
-                action.namespace.as_deref()
-            },
+            namespace: reviewed_namespace(action),
             namespace_labels: self.namespace_labels,
             // A generated name was none that a policy names, or the grant would not serve it; its prefix is none either.
             name: action
@@ -113,6 +109,15 @@ impl<'a> Stored<'a> {
             username: self.username,
             groups: &[],
         }
+    }
+}
+
+/// The namespace that a review of this action names: for a Namespace object its own name.
+pub fn reviewed_namespace(action: &Action) -> Option<&str> {
+    if is_namespace(&action.group, &action.resource) {
+        action.name.as_deref()
+    } else {
+        action.namespace.as_deref()
     }
 }
 
@@ -194,7 +199,7 @@ impl Rulebook {
             }
             let certain = matches!(rule.certainly(situation), Match::Yes(_));
             let newly = before.is_some_and(|before| !before.contains(&name.to_string()));
-            if certain || newly || rule.changed_at >= whole_second(filed_at) {
+            if certain || newly || rule.changed_at >= whole_seconds(filed_at) {
                 return Boundary::Crossed {
                     reason: StaleReason::BoundaryCrossed,
                     words: format!("{name} began to match"),
@@ -353,11 +358,6 @@ fn changed_at(metadata: &ObjectMeta) -> Timestamp {
         .filter_map(|entry| entry.time.as_ref().map(|time| time.0));
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
     written.chain(created).max().unwrap_or(Timestamp::MIN)
-}
-
-/// metav1.Time has whole seconds.
-fn whole_second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 fn is(known: &PolicyRef, name: &PolicyName) -> bool {

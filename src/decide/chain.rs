@@ -3,11 +3,13 @@
 //! Requests of one *pair* (action key and what is asked) form a chain: each names the one that ended before it. The name of the
 //! next is a hash of the pair and its predecessor's uid, so racing replicas meet on one name.
 
+use std::cmp::Ordering;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     api::{ApprovalRequest, Grant, approval_request::Previous, approval_request::RequestPhase},
-    decide::{ended, live::StaleReason, name, proposal::Proposal},
+    decide::{ended, live::StaleReason, name, proposal::Proposal, revision},
 };
 
 /// A request with the grant that it names, where that is known.
@@ -111,7 +113,8 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         if same_state && same_rules {
             return Link::Pending(request);
         }
-        return if shown_is_newer(request, proposal, same_state) && knows_policies(request, proposal)
+        return if shown_is_newer(request, proposal, same_state)
+            && revision::policies_reached(&spec.policies, &proposal.rules.policies)
         {
             Link::Supersede(request)
         } else {
@@ -147,30 +150,13 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
 }
 
 fn shown_is_newer(request: &ApprovalRequest, proposal: &Proposal, same_state: bool) -> bool {
-    match (&request.spec.base, &proposal.base) {
-        (Some(filed), Some(shown)) => {
-            match (
-                filed.resource_version.parse::<u64>(),
-                shown.resource_version.parse::<u64>(),
-            ) {
-                (Ok(filed), Ok(shown)) => shown > filed || (same_state && shown == filed),
-                _ => false,
-            }
-        }
-        (None, None) => true,
-        _ => false,
+    let filed = request.spec.base.as_ref();
+    match revision::shown_against(filed, proposal.base.as_ref()) {
+        Some(Ordering::Greater) => true,
+        // Of one revision the state is one, so only the policies can differ; a CREATE shows none.
+        Some(Ordering::Equal) => same_state || filed.is_none(),
+        Some(Ordering::Less) | None => false,
     }
-}
-
-/// Whether the policies known here are at least those that the request was filed under.
-fn knows_policies(request: &ApprovalRequest, proposal: &Proposal) -> bool {
-    request.spec.policies.iter().all(|filed| {
-        proposal
-            .rules
-            .policies
-            .iter()
-            .all(|now| now.uid != filed.uid || now.generation >= filed.generation)
-    })
 }
 
 fn cooling_down(request: &ApprovalRequest) -> Option<Timestamp> {

@@ -3,12 +3,35 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::record::whole_seconds;
+
 /// Observed to hold.
 pub const TRUE: &str = "True";
 /// Observed not to hold.
 pub const FALSE: &str = "False";
 /// Not observed yet.
 pub const UNKNOWN: &str = "Unknown";
+
+/// Type of a Grant's condition: whether and why it no longer serves.
+pub const ENDED: &str = "Ended";
+/// Type of a Grant's condition: whether it is known what became of every use.
+pub const SETTLED: &str = "Settled";
+/// Type of an ApprovalRequest's condition: whether and how it was decided.
+pub const DECIDED: &str = "Decided";
+/// Type of an ApprovalRequest's condition: its grant is gone, and no other one is made.
+pub const GRANT_LOST: &str = "GrantLost";
+/// Type of an ApprovalDecision's condition: whether the vote counts.
+pub const COUNTED: &str = "Counted";
+/// Type of a declaration's condition: whether it can be used.
+pub const VALID: &str = "Valid";
+/// Type of a declaration's condition: whether every name in it was found.
+pub const RESOLVED: &str = "Resolved";
+/// Type of a declaration's condition: whether every webhook replica works by this generation.
+pub const IN_FORCE: &str = "InForce";
+/// Type of an AgentIdentity's condition: whether the gate was seen to hold for its subjects.
+pub const ENFORCED: &str = "Enforced";
+/// Type of a ToolMount's condition: a policy asks for what `approval` leaves out.
+pub const STILL_ASKED: &str = "StillAsked";
 
 /// Longest message that is stored.
 const MAX_MESSAGE: usize = 1024;
@@ -26,7 +49,7 @@ pub struct Observed<'a> {
     pub message: &'a str,
 }
 
-/// Sets one condition. Returns whether anything but the observed generation changed.
+/// Sets one condition. Returns whether anything changed, be it only the generation that was observed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     observed: Observed<'_>,
@@ -42,7 +65,7 @@ pub fn set(
             && known.reason == observed.reason
             && known.message == message;
         if known.status != observed.status {
-            known.last_transition_time = whole_seconds(now);
+            known.last_transition_time = Time(whole_seconds(now));
         }
         observed.status.clone_into(&mut known.status);
         observed.reason.clone_into(&mut known.reason);
@@ -57,7 +80,7 @@ pub fn set(
         reason: observed.reason.to_owned(),
         message,
         observed_generation: generation,
-        last_transition_time: whole_seconds(now),
+        last_transition_time: Time(whole_seconds(now)),
     });
     true
 }
@@ -70,11 +93,6 @@ pub fn get<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Condition>
 /// Whether a condition was observed to hold.
 pub fn holds(conditions: &[Condition], kind: &str) -> bool {
     get(conditions, kind).is_some_and(|known| known.status == TRUE)
-}
-
-/// metav1.Time has whole seconds: finer ones would differ from what the server returns.
-fn whole_seconds(now: Timestamp) -> Time {
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 #[cfg(test)]

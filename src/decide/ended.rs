@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::conditions;
 use crate::api::{
     ApprovalRequestSpec, ApprovalRequestStatus, Grant, GrantSpec, GrantStatus,
     approval_request::RequestPhase, grant::GrantPhase,
@@ -119,13 +120,10 @@ pub fn finished(
         Some(RequestPhase::Unknown) => return Some(Finish::Unreadable),
         Some(RequestPhase::Approved) => {}
     }
-    let conditions = status
+    let recorded = status
         .map(|status| status.conditions.as_slice())
         .unwrap_or_default();
-    if conditions
-        .iter()
-        .any(|condition| condition.type_ == "GrantLost" && condition.status == "True")
-    {
+    if conditions::holds(recorded, conditions::GRANT_LOST) {
         return Some(Finish::Lost);
     }
     let written = status

@@ -195,7 +195,11 @@ fn build(subjects: &Subjects, canary: &str) -> Vec<Entry> {
         let set = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         entries.push(Entry {
             name: name(number),
-            digest: digest(&conditions),
+            digest: hash(
+                conditions
+                    .iter()
+                    .flat_map(|(name, expression)| [name, expression]),
+            ),
             conditions,
             canary_manager: canary_manager(number),
             subjects: Subjects {
@@ -263,13 +267,12 @@ fn list(names: &[&str]) -> String {
     quoted.join(", ")
 }
 
-fn digest(conditions: &[(String, String)]) -> String {
+/// 64 hexadecimal digits over texts in their order. None of ours holds a NUL, which ends each.
+pub fn hash(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     use sha2::{Digest, Sha256};
     let mut hash = Sha256::new();
-    for (name, expression) in conditions {
-        hash.update(name.as_bytes());
-        hash.update([0]);
-        hash.update(expression.as_bytes());
+    for text in texts {
+        hash.update(text.as_ref().as_bytes());
         hash.update([0]);
     }
     hex::encode(hash.finalize())

@@ -1,15 +1,17 @@
 //! Whether a grant serves a proposal now, and if not, why: one reason for each thing that a grant binds.
 
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 use jiff::Timestamp;
 
 use crate::{
     api::{Grant, Operation, PolicyRef, grant::GrantPhase},
     decide::{
+        conditions,
         ended::{self, EndReason},
-        mismatch,
+        json, mismatch, options,
         proposal::Proposal,
+        revision,
     },
 };
 
@@ -70,9 +72,8 @@ impl StaleReason {
     fn recorded(grant: &Grant) -> Self {
         let reason = grant
             .status
-            .iter()
-            .flat_map(|status| &status.conditions)
-            .find(|condition| condition.type_ == "Ended")
+            .as_ref()
+            .and_then(|status| conditions::get(&status.conditions, conditions::ENDED))
             .map(|condition| condition.reason.as_str());
         [
             Self::StateMoved,
@@ -147,11 +148,11 @@ pub struct GrantView<'g> {
 /// Whether the grant's own life allows a use now, whatever is proposed.
 pub fn alive(view: &GrantView<'_>, now: Timestamp) -> Result<(), Misfit> {
     let grant = view.grant;
-    let status = grant.status.clone().unwrap_or_default();
     if unreadable(grant) {
         return Err(Misfit::Unreadable);
     }
-    if status.phase == Some(GrantPhase::Stale) {
+    let phase = grant.status.as_ref().and_then(|status| status.phase);
+    if phase == Some(GrantPhase::Stale) {
         return Err(Misfit::Stale {
             reason: StaleReason::recorded(grant),
             fields: Vec::new(),
@@ -188,10 +189,7 @@ pub fn alive(view: &GrantView<'_>, now: Timestamp) -> Result<(), Misfit> {
 }
 
 fn unreadable(grant: &Grant) -> bool {
-    use crate::api::{
-        approval_policy::{ChangeBinding, StateBinding, VolatileShape},
-        reference::Operation,
-    };
+    use crate::api::approval_policy::{ChangeBinding, StateBinding, VolatileShape};
     let binding = &grant.spec.binding;
     binding.change == ChangeBinding::Unknown
         || binding.state == StateBinding::Unknown
@@ -327,45 +325,18 @@ fn options_fit(approved: &str, proposed: &str) -> bool {
 }
 
 fn without_grace(options: &str) -> Option<(String, Option<i64>)> {
-    let document = crate::decide::json::read(options).ok()?;
-    let root = document.root();
-    let grace = root
-        .get("gracePeriodSeconds")
-        .and_then(|value| value.as_i64());
-    let rest = crate::decide::canonical::object(
-        root.entries()
-            .filter(|(key, _)| *key != "gracePeriodSeconds")
-            .map(|(key, value)| (key.to_owned(), crate::decide::canonical::to_string(value))),
-    );
-    Some((rest, grace))
+    let document = json::read(options).ok()?;
+    // Normalising what is normal changes nothing.
+    let read = options::normalised_options(Some(document.root()));
+    Some((read.without_grace, read.grace_seconds))
 }
 
 /// Whether this replica may record that the grant is stale: only on a view at least as new as the one that was approved, so that
 /// stale is final and never false.
 pub fn may_mark_stale(grant: &Grant, proposal: &Proposal) -> bool {
-    let newer_object = match (&grant.spec.base, &proposal.base) {
-        (Some(approved), Some(shown)) => {
-            match (
-                approved.resource_version.parse::<u64>(),
-                shown.resource_version.parse::<u64>(),
-            ) {
-                (Ok(approved), Ok(shown)) => shown >= approved,
-                _ => false,
-            }
-        }
-        (None, None) => true,
-        _ => false,
-    };
-    newer_object
-        && grant.spec.policies.iter().all(|approved| {
-            proposal.rules.policies.iter().all(|now| {
-                (now.kind != approved.kind
-                    || now.namespace != approved.namespace
-                    || now.name != approved.name)
-                    || now.uid != approved.uid
-                    || now.generation >= approved.generation
-            })
-        })
+    revision::shown_against(grant.spec.base.as_ref(), proposal.base.as_ref())
+        .is_some_and(Ordering::is_ge)
+        && revision::policies_reached(&grant.spec.policies, &proposal.rules.policies)
 }
 
 #[cfg(test)]

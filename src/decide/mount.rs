@@ -21,7 +21,7 @@ use super::{
 };
 use crate::api::{
     ToolMountSpec,
-    tool_mount::{MountedTool, Unannotated},
+    tool_mount::{APPROVAL_WORDS, ENABLE_WORDS, MountedTool, PRELOAD_WORDS, Unannotated},
     tool_server::{EnforceAt, ToolClass},
 };
 
@@ -139,20 +139,16 @@ struct Words<'s> {
 }
 
 fn lists(spec: &ToolMountSpec) -> [Words<'_>; 4] {
-    let list = |path, words, selectors| Words {
+    let list = |path, words, selectors: &'static [&'static str]| Words {
         path,
         words,
         selectors,
     };
     [
-        list("spec.enable", enable_of(spec), &["@all", "@read-only"]),
+        list("spec.enable", enable_of(spec), &ENABLE_WORDS),
         list("spec.disable", Cow::Borrowed(&spec.disable), &[]),
-        list("spec.preload", Cow::Borrowed(&spec.preload), &["@all"]),
-        list(
-            "spec.approval",
-            approval_of(spec),
-            &["@all", "@write", "@destructive"],
-        ),
+        list("spec.preload", Cow::Borrowed(&spec.preload), &PRELOAD_WORDS),
+        list("spec.approval", approval_of(spec), &APPROVAL_WORDS),
     ]
 }
 

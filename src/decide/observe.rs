@@ -96,9 +96,9 @@ impl<'r> Marks<'r> {
 
 /// Whether a path is, holds or lies below one whose value is free.
 fn free(path: &str, volatile: &[Volatile]) -> bool {
-    volatile.iter().any(|free| {
-        pointer::is_at_or_below(path, &free.path) || pointer::is_at_or_below(&free.path, path)
-    })
+    volatile
+        .iter()
+        .any(|free| pointer::overlap(path, &free.path))
 }
 
 /// What the target shows of a use.

@@ -215,7 +215,7 @@ impl Moves {
     }
 }
 
-struct Unreadable;
+pub(crate) struct Unreadable;
 
 /// Leaves the times of entries out. An entry's own `time` is a string, so nothing else in it can be taken for one.
 struct WithoutTime;
@@ -230,7 +230,7 @@ impl canonical::Edits for WithoutTime {
 }
 
 /// The tree of owned fields; an entry without one owns nothing.
-fn fields(entry: Value<'_>) -> Result<Value<'_>, Unreadable> {
+pub(crate) fn fields(entry: Value<'_>) -> Result<Value<'_>, Unreadable> {
     let known = entry.get("fieldsType").and_then(Value::as_str) == Some("FieldsV1");
     entry
         .get("fieldsV1")

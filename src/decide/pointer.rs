@@ -109,6 +109,11 @@ pub fn is_at_or_below(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether two paths name one place, or one lies below the other.
+pub fn overlap(a: &str, b: &str) -> bool {
+    is_at_or_below(a, b) || is_at_or_below(b, a)
+}
+
 fn push_escaped(path: &mut String, text: &str) {
     if !text.contains(['~', '/']) {
         path.push_str(text);

@@ -333,10 +333,7 @@ impl Terms {
             ));
         }
         if self.state_for(operation) != default_state(operation) {
-            members.push((
-                "state",
-                canonical::string(&format!("{:?}", self.state_for(operation))),
-            ));
+            members.push(("state", word(&self.state_for(operation))));
         }
         let list = |items: Vec<String>| format!("[{}]", items.join(","));
         if !self.state_fields.is_empty() {
@@ -354,7 +351,7 @@ impl Terms {
             let entry = |volatile: &Volatile| {
                 canonical::object([
                     ("path", canonical::string(&volatile.path)),
-                    ("shape", canonical::string(&format!("{:?}", volatile.shape))),
+                    ("shape", word(&volatile.shape)),
                 ])
             };
             members.push(("volatile", list(self.volatile.iter().map(entry).collect())));
@@ -362,12 +359,7 @@ impl Terms {
         if self.approvers.requester == Some(RequesterMay::Allowed) {
             members.push(("requester", "\"Allowed\"".to_owned()));
         }
-        let reasons: BTreeSet<String> = self
-            .approvers
-            .require_reason
-            .iter()
-            .map(|verdict| canonical::string(&format!("{verdict:?}")))
-            .collect();
+        let reasons: BTreeSet<String> = self.approvers.require_reason.iter().map(word).collect();
         if !reasons.is_empty() {
             members.push(("requireReason", list(reasons.into_iter().collect())));
         }
@@ -389,6 +381,11 @@ impl Terms {
             .collect();
         members.push(("required", list(rows.into_iter().collect())));
     }
+}
+
+/// A word of the API as canonical text.
+fn word(of: &impl Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default()
 }
 
 /// Where no policy says how the state is bound.

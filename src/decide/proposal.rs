@@ -55,7 +55,7 @@ impl Proposal {
     }
 }
 
-/// The target of an action in one phrase: `deployments/scale web/api`, `nodes node-1`, `jobs.batch web/run-*`.
+/// The target of an action in one phrase: `deployments/scale web/api`, `nodes node-1`, `jobs web/run-*`.
 pub fn target(action: &Action) -> String {
     let mut text = action.resource.clone();
     if let Some(subresource) = &action.subresource {

@@ -14,14 +14,12 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp}
 
 use super::policy::approver_words;
 use crate::api::{
-    PolicyRef,
+    ApprovalDecision, ApprovalRequest, PolicyRef,
     approval_decision::{Approver, DecidedRequest, Verdict},
     approval_policy::{ApproverSubject, Approvers, RequesterMay},
     approval_request::{DecisionRef, Vote},
-    reference::Validity,
+    reference::{SERVICE_ACCOUNT, Validity},
 };
-
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The request that is voted on.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +67,55 @@ pub struct CastVote {
     pub may_approve: BTreeSet<String>,
     /// The author is a gated identity.
     pub gated: bool,
+}
+
+impl<'a> Ballot<'a> {
+    /// The ballot of a request at `now`.
+    pub fn of(
+        request: &'a ApprovalRequest,
+        owner_user: Option<&'a str>,
+        guard_since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            name: request.metadata.name.as_deref().unwrap_or_default(),
+            uid: request.metadata.uid.as_deref().unwrap_or_default(),
+            digest: &request.spec.digest,
+            policies: &request.spec.policies,
+            validity: &request.spec.validity,
+            requester: &request.spec.requester.username,
+            owner_user,
+            deadline: request.spec.deadline.0,
+            guard_since,
+            now,
+        }
+    }
+}
+
+impl CastVote {
+    /// The vote that a decision casts, with what the API server says about its author.
+    pub fn of(
+        decision: &ApprovalDecision,
+        created_at: Timestamp,
+        may_approve: BTreeSet<String>,
+        gated: bool,
+    ) -> Self {
+        let spec = &decision.spec;
+        Self {
+            decision: DecisionRef {
+                name: decision.metadata.name.clone().unwrap_or_default(),
+                uid: decision.metadata.uid.clone().unwrap_or_default(),
+            },
+            approver: spec.approver.clone(),
+            verdict: spec.verdict,
+            reason: spec.reason.clone(),
+            created_at,
+            requests: spec.requests.clone(),
+            validity: spec.validity.clone(),
+            may_approve,
+            gated,
+        }
+    }
 }
 
 /// What the votes come to.

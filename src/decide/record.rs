@@ -80,6 +80,11 @@ pub fn request_spec(
     Ok(spec)
 }
 
+/// metav1.Time has whole seconds: finer ones would differ from what the server returns.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// MicroTime has six digits: finer ones would differ from what the server returns.
 pub fn microseconds(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)

@@ -176,16 +176,8 @@ impl<'d> Review<'d> {
     /// Namespace of the target: absent for cluster-scoped targets, also for Namespace objects, whose
     /// `request.namespace` is their own name.
     pub fn namespace(&self) -> Option<&'d str> {
-        if self.group.is_empty() && self.resource == "namespaces" {
-            None
-        } else {
-            self.request_namespace
-        }
-    }
-
-    /// Namespace whose labels a namespace selector looks at: for a Namespace object that namespace itself.
-    pub fn labelled_namespace(&self) -> Option<&'d str> {
         self.request_namespace
+            .filter(|_| !is_namespace(self.group, self.resource))
     }
 
     /// A string of the object's or, where there is none, the old object's metadata.
@@ -244,6 +236,11 @@ impl<'d> User<'d> {
                 .any(|(name, _)| name.eq_ignore_ascii_case(key))
         })
     }
+}
+
+/// Whether the target is a Namespace object: it lives in none, and its review names it as its own.
+pub fn is_namespace(group: &str, resource: &str) -> bool {
+    group.is_empty() && resource == "namespaces"
 }
 
 fn clip(text: &str) -> String {

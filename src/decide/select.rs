@@ -12,6 +12,7 @@ use super::{
     condition::{Facts, RequestFacts},
     json::Value,
     policy::Problem,
+    review::is_namespace,
 };
 use crate::api::{Operation, tool_server::OperationSelector};
 
@@ -97,9 +98,8 @@ pub struct AgentPredicate {
 impl<'a> Situation<'a> {
     /// The namespace that the target lives in. A Namespace object lives in none, although its review names one.
     pub fn target_namespace(&self) -> Option<&'a str> {
-        let is_namespace = self.group.is_empty() && self.resource == "namespaces";
         self.namespace
-            .filter(|namespace| !is_namespace && !namespace.is_empty())
+            .filter(|namespace| !is_namespace(self.group, self.resource) && !namespace.is_empty())
     }
 
     /// What conditions are evaluated over.

@@ -296,14 +296,12 @@ impl<'d> Owners<'d> {
     fn of(object: Value<'d>) -> Self {
         let list =
             ownership::managed_fields(object).filter(|list| list.is_array() && !list.is_empty());
-        let fields = |entry: Value<'d>| {
-            let known = entry.get("fieldsType").and_then(Value::as_str) == Some("FieldsV1");
-            entry
-                .get("fieldsV1")
-                .filter(|fields| known && fields.is_object())
-        };
         Self {
-            entries: list.and_then(|list| list.items().map(fields).collect()),
+            entries: list.and_then(|list| {
+                list.items()
+                    .map(|entry| ownership::fields(entry).ok())
+                    .collect()
+            }),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::{
         live::{self, GrantView, Misfit, StaleReason},
         name,
         proposal::Proposal,
+        revision,
     },
 };
 
@@ -210,9 +211,7 @@ fn again(use_uid: &str, open: &Use, proposal: &Proposal) -> Option<Spend> {
             {
                 return readmit(ReadmitRule::SameGeneration);
             }
-            let newer = shown.resource_version.parse::<u64>().ok()?
-                < now_shown.resource_version.parse::<u64>().ok()?;
-            if !newer {
+            if !revision::order(&now_shown.resource_version, &shown.resource_version)?.is_gt() {
                 return None;
             }
             if open.witness_moves >= MAX_WITNESS_MOVES {
@@ -251,7 +250,7 @@ pub fn stale(grant: &Grant, reason: StaleReason, message: &str, now: Timestamp) 
     conditions::set(
         &mut status.conditions,
         conditions::Observed {
-            kind: "Ended",
+            kind: conditions::ENDED,
             status: conditions::TRUE,
             reason: reason.as_str(),
             message,

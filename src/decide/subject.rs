@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     api::{AgentIdentity, Owner, Subject, Surface},
-    decide::review::User,
+    decide::{policy::Problem, review::User},
 };
 
 /// The extra key whose value names an AgentIdentity.
@@ -96,8 +96,51 @@ pub fn shared_subjects<'a>(agents: impl Iterator<Item = &'a Agent>) -> Vec<(Subj
     shared
 }
 
+/// What is wrong with an identity beside its schema: subjects that are another identity's, `own` accounts, or `janitors`, which remove
+/// namespaces and dependents. Accounts stand there by username.
+pub fn identity_problems(
+    agents: &Agents,
+    own: &[String],
+    janitors: &[&str],
+    identity: &AgentIdentity,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (at, subject) in identity.spec.subjects.iter().enumerate() {
+        let Some(username) = plain(subject).user else {
+            continue;
+        };
+        let words = if own.contains(&username) {
+            "grantgate's own accounts cannot be agents: the gate would wait for itself"
+        } else if janitors.contains(&username.as_str()) {
+            "what removes namespaces and dependents cannot be an agent: nothing would be removed while the gate is down"
+        } else {
+            continue;
+        };
+        problems.push(Problem::new(format!("spec.subjects[{at}]"), words));
+    }
+    let me = Agent::from(identity);
+    let others = agents
+        .iter()
+        .filter(|other| other.name != me.name)
+        .chain(std::iter::once(&me));
+    for (subject, names) in shared_subjects(others) {
+        if names.contains(&me.name) {
+            let others: Vec<String> = names.into_iter().filter(|name| *name != me.name).collect();
+            let what = subject.user.or(subject.group).unwrap_or_default();
+            problems.push(Problem::new(
+                "spec.subjects",
+                format!(
+                    "{what} belongs to AgentIdentity {} already: a subject stands in one only",
+                    others.join(", ")
+                ),
+            ));
+        }
+    }
+    problems
+}
+
 /// A ServiceAccount and a user of the same username are one subject.
-fn plain(subject: &Subject) -> Subject {
+pub fn plain(subject: &Subject) -> Subject {
     match &subject.service_account {
         Some(account) => Subject {
             user: Some(account.username()),
@@ -144,7 +187,7 @@ impl Agents {
         self.agents.values()
     }
 
-    /// Whether a username, a group or the extra key belongs to any agent.
+    /// Whether a username or one of the groups is a subject of any agent.
     pub fn declares<'a>(&self, username: &str, groups: impl IntoIterator<Item = &'a str>) -> bool {
         self.by_username.contains_key(username)
             || groups

@@ -21,11 +21,11 @@ pub struct Trace {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Who is asking, and what proved it.
+    /// Who is asking.
     Subject {
         /// Name of the AgentIdentity.
         agent: String,
-        /// The subject or key that it was found by.
+        /// Username under which it acts.
         by: String,
     },
     /// Tools that cover the action, as `namespace/mount: tool`.
@@ -144,7 +144,7 @@ impl fmt::Display for Trace {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Subject { agent, by } => write!(f, "agent {agent}, known by {by}"),
+            Self::Subject { agent, by } => write!(f, "agent {agent}, acting as {by}"),
             Self::Covered { tools } => write!(f, "covered by {}", tools.join(", ")),
             Self::NotCovered { words } => write!(f, "not covered: {words}"),
             Self::PolicyMatched {
@@ -201,7 +201,7 @@ mod tests {
         trace.push(Step::note("the write changes /spec/replicas"));
         assert_eq!(
             trace.to_string(),
-            "agent ops-bot, known by system:serviceaccount:agents:ops-bot\nthe write changes /spec/replicas"
+            "agent ops-bot, acting as system:serviceaccount:agents:ops-bot\nthe write changes /spec/replicas"
         );
         let json = serde_json::to_value(&trace).unwrap();
         assert_eq!(json[1]["step"], "Note");

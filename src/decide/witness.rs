@@ -4,6 +4,7 @@ use crate::decide::{
     canonical,
     comparison::{Compared, Comparison},
     json::Value,
+    pointer,
     review::Review,
 };
 
@@ -24,7 +25,7 @@ pub fn holds(review: &Review<'_>, revision: Value<'_>) -> bool {
     let still = paths(review, Some(revision));
     !still
         .iter()
-        .any(|path| changed.iter().any(|other| related(path, other)))
+        .any(|path| changed.iter().any(|other| pointer::overlap(path, other)))
 }
 
 fn paths(review: &Review<'_>, old_object: Option<Value<'_>>) -> Vec<String> {
@@ -43,13 +44,4 @@ fn paths(review: &Review<'_>, old_object: Option<Value<'_>>) -> Vec<String> {
         .iter()
         .map(|changed| changed.path.clone())
         .collect()
-}
-
-/// Whether one path is the other or stands above it.
-fn related(a: &str, b: &str) -> bool {
-    let above = |short: &str, long: &str| {
-        long.strip_prefix(short)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    above(a, b) || above(b, a)
 }

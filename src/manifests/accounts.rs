@@ -3,7 +3,8 @@
 use kube::core::DynamicObject;
 use serde_json::json;
 
-use super::{binding, object, role, rule_for};
+use super::{JANITORS, binding, object, role, rule_for};
+use crate::api::ServiceAccountRef;
 
 /// ServiceAccount of the webhook replicas.
 pub const WEBHOOK: &str = "grantgate-webhook";
@@ -15,6 +16,30 @@ pub const CANARY: &str = "grantgate-canary";
 pub const UNINSTALL: &str = "grantgate-uninstall";
 /// ServiceAccount that the gateway service will run as. Policies know the name; the account is made with the service.
 pub const GATEWAY: &str = "grantgate-gateway";
+
+/// Username of an account of ours.
+pub fn username(namespace: &str, account: &str) -> String {
+    let account = ServiceAccountRef {
+        namespace: namespace.to_owned(),
+        name: account.to_owned(),
+    };
+    account.username()
+}
+
+/// Usernames of all our accounts: no agent acts under them, and no webhook of ours waits for them.
+pub fn own_accounts(namespace: &str) -> Vec<String> {
+    [WEBHOOK, CONTROLLER, CANARY, GATEWAY, UNINSTALL]
+        .map(|account| username(namespace, account))
+        .to_vec()
+}
+
+/// Usernames that are never sent to the gate, whatever an identity declares: our own accounts, and those without which nothing is removed
+/// from the cluster any more.
+pub fn never_gated(namespace: &str) -> Vec<String> {
+    let mut names = own_accounts(namespace);
+    names.extend(JANITORS.map(str::to_owned));
+    names
+}
 
 /// The namespace, its accounts, and the canary's right.
 pub(super) fn objects(namespace: &str) -> Vec<DynamicObject> {

@@ -17,7 +17,7 @@ pub const READER: &str = "grantgate-reader";
 pub const AGENT: &str = "grantgate-agent";
 
 /// Resources that people write.
-const DECLARED: [&str; 5] = [
+pub const DECLARED: [&str; 5] = [
     "agentidentities",
     "toolservers",
     "toolmounts",

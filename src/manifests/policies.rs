@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     CONTROLLER, GATEWAY, MUTATING_WEBHOOKS, UNINSTALL, VALIDATING_WEBHOOKS, WEBHOOK, object,
+    username,
 };
 use crate::api::{GROUP, VERSION};
 
@@ -47,10 +48,6 @@ pub(super) fn objects(namespace: &str) -> Vec<DynamicObject> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-fn account(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
 }
 
 /// A list of texts as CEL. None of them holds a quote: they are our constants and a namespace.
@@ -124,7 +121,7 @@ fn authorship() -> Vec<DynamicObject> {
 }
 
 fn authorship_of_grants(namespace: &str) -> Vec<DynamicObject> {
-    let controller = account(namespace, CONTROLLER);
+    let controller = username(namespace, CONTROLLER);
     let spec = json!({
         "matchConstraints": {"resourceRules": [resources(&["CREATE"], GROUP, &["grants"])]},
         "validations": [forbidden(
@@ -137,9 +134,9 @@ fn authorship_of_grants(namespace: &str) -> Vec<DynamicObject> {
 
 /// Nothing here looks at anything but our own kinds, so nothing else can be blocked by it.
 fn records(namespace: &str) -> Vec<DynamicObject> {
-    let own = [CONTROLLER, WEBHOOK, GATEWAY, UNINSTALL].map(|name| account(namespace, name));
-    let filing = [WEBHOOK, GATEWAY].map(|name| account(namespace, name));
-    let removing = [CONTROLLER, UNINSTALL].map(|name| account(namespace, name));
+    let own = [CONTROLLER, WEBHOOK, GATEWAY, UNINSTALL].map(|name| username(namespace, name));
+    let filing = [WEBHOOK, GATEWAY].map(|name| username(namespace, name));
+    let removing = [CONTROLLER, UNINSTALL].map(|name| username(namespace, name));
     let same = |member: &str| {
         format!(
             "has(object.metadata.{member}) == has(oldObject.metadata.{member}) \
@@ -213,7 +210,7 @@ fn installation(namespace: &str) -> Vec<DynamicObject> {
     let mut trusted: Vec<String> = JANITORS.map(str::to_owned).into();
     trusted.push("system:apiserver".to_owned());
     trusted.push("system:serviceaccount:kube-system:root-ca-cert-publisher".to_owned());
-    trusted.extend([CONTROLLER, UNINSTALL].map(|name| account(namespace, name)));
+    trusted.extend([CONTROLLER, UNINSTALL].map(|name| username(namespace, name)));
     let spec = json!({
         "matchConstraints": {"resourceRules": [
             resources(all, ADMISSION, &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]),
@@ -241,7 +238,7 @@ fn agents(namespace: &str) -> Vec<DynamicObject> {
     let all = &["CREATE", "UPDATE", "DELETE"];
     let mut trusted: Vec<String> = JANITORS.map(str::to_owned).into();
     trusted.push("system:apiserver".to_owned());
-    trusted.extend([CONTROLLER, WEBHOOK, GATEWAY, UNINSTALL].map(|name| account(namespace, name)));
+    trusted.extend([CONTROLLER, WEBHOOK, GATEWAY, UNINSTALL].map(|name| username(namespace, name)));
     let spec = json!({
         "paramKind": {"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AgentIdentity"},
         "matchConstraints": {"resourceRules": [

@@ -4,10 +4,9 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use serde_json::json;
 
-use super::admit::Answer;
-use crate::decide::json;
+use super::{admit::Answer, response::Refusal};
+use crate::decide::{denial::Reason, json};
 
 /// A whole response.
 pub(super) type Reply = Response<Full<Bytes>>;
@@ -43,10 +42,10 @@ impl Unavailable {
     }
 
     /// The `reason` of the answer: what comes again later is unavailable, what never will is not approvable.
-    fn reason(self) -> &'static str {
+    fn reason(self) -> Reason {
         match self {
-            Self::Busy | Self::Late | Self::Panicked => "ApprovalUnavailable",
-            Self::NotUtf8 => "NotApprovable",
+            Self::Busy | Self::Late | Self::Panicked => Reason::ApprovalUnavailable,
+            Self::NotUtf8 => Reason::NotApprovable,
         }
     }
 
@@ -70,30 +69,21 @@ impl Unavailable {
         }
     }
 
-    /// A denial: code 403, never one that clients repeat by themselves.
-    fn denial(self, uid: &str) -> String {
-        json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "response": {
-                "uid": uid,
-                "allowed": false,
-                "status": {
-                    "status": "Failure",
-                    "code": 403,
-                    "reason": self.reason(),
-                    "message": self.words(),
-                    "details": {"causes": [{"reason": self.word(), "message": self.words()}]},
-                },
-            },
-        })
-        .to_string()
+    fn denial(self, uid: &str) -> Result<String, serde_json::Error> {
+        let refusal = Refusal {
+            reason: self.reason(),
+            message: self.words().to_owned(),
+            causes: vec![(self.word(), self.words().to_owned())],
+            name: String::new(),
+            kind: String::new(),
+        };
+        super::response::Response::refuse(refusal).to_json(uid)
     }
 
     /// The denial, to the review that has `uid`; without one the words under an HTTP status.
     pub(super) fn reply(self, uid: Option<&str>) -> Reply {
-        match uid {
-            Some(uid) => review(self.denial(uid)),
+        match uid.and_then(|uid| self.denial(uid).ok()) {
+            Some(denial) => review(denial),
             None => {
                 let status = match self {
                     Self::Busy | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
@@ -206,7 +196,8 @@ mod tests {
 
     #[test]
     fn what_the_transport_denies_carries_the_uid_and_no_code_that_is_repeated() {
-        let json: serde_json::Value = serde_json::from_str(&Unavailable::Busy.denial(UID)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&Unavailable::Busy.denial(UID).unwrap()).unwrap();
         assert_eq!(json["response"]["uid"], UID);
         assert_eq!(json["response"]["allowed"], false);
         assert_eq!(json["response"]["status"]["code"], 403);

@@ -24,6 +24,7 @@ use x509_parser::prelude::FromDer;
 
 use self::held::{Authority, Leaf, certificates};
 use super::tls::Material;
+use crate::manifests::SERVICE;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -136,7 +137,7 @@ impl Names {
     /// The names by which API servers call the Service `grantgate-webhook` of `namespace`.
     pub fn of_service(namespace: &str) -> Self {
         Self {
-            dns: vec![format!("grantgate-webhook.{namespace}.svc")],
+            dns: vec![format!("{SERVICE}.{namespace}.svc")],
             ips: Vec::new(),
         }
     }
@@ -307,9 +308,7 @@ fn leaf(
 ) -> Result<(String, String), CertsError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "grantgate-webhook");
+    params.distinguished_name.push(DnType::CommonName, SERVICE);
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -2,19 +2,18 @@
 //!
 //! It refuses early; the controller checks again before anything counts.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 
 use crate::{
     api::{
         AgentIdentity, ApprovalDecision, ApprovalPolicy, ApprovalRequest, ClusterApprovalPolicy,
-        Operation, ToolMount, ToolServer, approval_request::DecisionRef,
+        Operation, ToolMount, ToolServer,
     },
     cluster::{
         ledger::Ledger,
-        rights::{self, Person, Right},
+        rights::{self, Person},
         view::View,
     },
     decide::{
@@ -26,9 +25,7 @@ use crate::{
         policy::{Policy, Problem},
         quorum::{self, Ballot, CastVote},
         review::Review,
-        server,
-        subject::{self, Agent},
-        visible,
+        server, subject, visible,
         world::World,
     },
     manifests,
@@ -61,9 +58,10 @@ impl Guard {
             return allow();
         }
         let checked = match review.resource {
-            "agentidentities" => {
-                parse::<AgentIdentity>(review).map(|identity| identity_problems(&world, &identity))
-            }
+            "agentidentities" => parse::<AgentIdentity>(review).map(|identity| {
+                let own = manifests::own_accounts(&world.system_namespace);
+                subject::identity_problems(&world.agents, &own, &manifests::JANITORS, &identity)
+            }),
             "toolservers" => parse::<ToolServer>(review)
                 .map(|server| server::resolve_server(&server.spec).problems),
             "toolmounts" => {
@@ -127,9 +125,12 @@ impl Guard {
                 );
             }
             let person = Person::of(&review.user);
-            let may_approve = match rights_on(&self.ledger.client, &person, &request).await {
+            let may_approve = match rights::approvable(&self.ledger.client, &person, &request).await
+            {
                 Ok(may) => may,
-                Err(why) => return refuse(review, &Denial::unavailable("Unknown", why)),
+                Err(error) => {
+                    return refuse(review, &Denial::unavailable("Unknown", error.to_string()));
+                }
             };
             let gated = world
                 .agents
@@ -139,22 +140,9 @@ impl Guard {
                 .agents
                 .get(&request.spec.requester.agent)
                 .and_then(|agent| agent.owner.user.clone());
-            let vote = CastVote {
-                decision: DecisionRef {
-                    name: decision.name_any(),
-                    uid: decision.uid().unwrap_or_default(),
-                },
-                approver: decision.spec.approver.clone(),
-                verdict: decision.spec.verdict,
-                reason: decision.spec.reason.clone(),
-                created_at: now,
-                requests: decision.spec.requests.clone(),
-                validity: decision.spec.validity.clone(),
-                may_approve,
-                gated,
-            };
+            let vote = CastVote::of(decision, now, may_approve, gated);
             let tally = quorum::tally(
-                &ballot(&request, owner.as_deref(), jiff::Timestamp::MIN, now),
+                &Ballot::of(&request, owner.as_deref(), jiff::Timestamp::MIN, now),
                 &[vote],
             );
             if let Some(why) = tally
@@ -192,109 +180,6 @@ fn decided_already(request: &ApprovalRequest, now: jiff::Timestamp) -> Option<St
     Some(format!(
         "request {name} {word}; the same call of the agent files a new one"
     ))
-}
-
-/// The ballot of a request.
-pub fn ballot<'a>(
-    request: &'a ApprovalRequest,
-    owner_user: Option<&'a str>,
-    guard_since: jiff::Timestamp,
-    now: jiff::Timestamp,
-) -> Ballot<'a> {
-    Ballot {
-        name: request.metadata.name.as_deref().unwrap_or_default(),
-        uid: request.metadata.uid.as_deref().unwrap_or_default(),
-        digest: &request.spec.digest,
-        policies: &request.spec.policies,
-        validity: &request.spec.validity,
-        requester: &request.spec.requester.username,
-        owner_user,
-        deadline: request.spec.deadline.0,
-        guard_since,
-        now,
-    }
-}
-
-/// The policies of a request on which somebody holds verb `approve`, asked in the namespace of the target.
-pub async fn rights_on(
-    client: &kube::Client,
-    person: &Person,
-    request: &ApprovalRequest,
-) -> Result<BTreeSet<String>, String> {
-    let mut may = BTreeSet::new();
-    for policy in request
-        .spec
-        .policies
-        .iter()
-        .filter(|policy| policy.approvers.is_some())
-    {
-        let namespaced = policy.namespace.is_some();
-        let right = Right {
-            verb: "approve".to_owned(),
-            group: crate::api::GROUP.to_owned(),
-            resource: if namespaced {
-                "approvalpolicies"
-            } else {
-                "clusterapprovalpolicies"
-            }
-            .to_owned(),
-            namespace: request.spec.action.namespace.clone().unwrap_or_default(),
-            name: policy.name.clone(),
-        };
-        if rights::allowed(client, person, &right)
-            .await
-            .map_err(|error| error.to_string())?
-        {
-            may.insert(quorum::policy_label(policy));
-        }
-    }
-    Ok(may)
-}
-
-/// What is wrong with an identity beside its schema: subjects of our own accounts, or of another identity.
-pub fn identity_problems(world: &World, identity: &AgentIdentity) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let own = format!(
-        "system:serviceaccount:{}:grantgate-",
-        world.system_namespace
-    );
-    for (at, subject) in identity.spec.subjects.iter().enumerate() {
-        let username = subject.user.clone().or_else(|| {
-            subject
-                .service_account
-                .as_ref()
-                .map(crate::api::ServiceAccountRef::username)
-        });
-        let Some(username) = username else { continue };
-        let words = if username.starts_with(&own) {
-            "grantgate's own accounts cannot be agents: the gate would wait for itself"
-        } else if manifests::JANITORS.contains(&username.as_str()) {
-            "what removes namespaces and dependents cannot be an agent: nothing would be removed while the gate is down"
-        } else {
-            continue;
-        };
-        problems.push(Problem::new(format!("spec.subjects[{at}]"), words));
-    }
-    let me = Agent::from(identity);
-    let others = world
-        .agents
-        .iter()
-        .filter(|other| other.name != me.name)
-        .chain(std::iter::once(&me));
-    for (subject, names) in subject::shared_subjects(others) {
-        if names.contains(&me.name) {
-            let others: Vec<String> = names.into_iter().filter(|name| *name != me.name).collect();
-            let what = subject.user.or(subject.group).unwrap_or_default();
-            problems.push(Problem::new(
-                "spec.subjects",
-                format!(
-                    "{what} belongs to AgentIdentity {} already: a subject stands in one only",
-                    others.join(", ")
-                ),
-            ));
-        }
-    }
-    problems
 }
 
 /// Reads the object of a review as one of our kinds.

@@ -29,7 +29,7 @@ pub struct Decided {
     pub endpoint: &'static str,
     /// `Allow`, `Ask`, `Deny` or `Unready`.
     pub verdict: &'static str,
-    /// The `reason` of the answer, empty for an allow.
+    /// The word for why: of a denial the `reason` of the answer or its detail word, of an allow what let it through.
     pub reason: &'static str,
 }
 

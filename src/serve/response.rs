@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::decide::denial::Reason;
+use crate::{api::GROUP, decide::denial::Reason};
 
 /// What goes back for one review.
 #[derive(Clone, Debug, Default)]
@@ -118,7 +118,7 @@ impl Response {
             details: WireDetails {
                 name: &refusal.name,
                 kind: &refusal.kind,
-                group: "grantgate.dev",
+                group: GROUP,
                 causes: refusal
                     .causes
                     .iter()

@@ -64,7 +64,7 @@ fn a_service_is_named_with_path_and_port() {
         .clone()
         .unwrap();
     assert_eq!(service.path.unwrap(), format!("/gate/{}", found[0].digest));
-    assert_eq!(service.name, SERVICE);
+    assert_eq!(service.name, manifests::SERVICE);
 }
 
 #[test]

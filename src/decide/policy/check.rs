@@ -7,8 +7,11 @@ use super::{
     Effect, MAX_DURATION_SECONDS, PolicyBody, Problem, RequesterMay, StateBinding, Terms, Validity,
     Verdict,
 };
-use crate::api::approval_policy::{
-    ApproverSubject, Approvers, Binding, ChangeBinding, Silence, SilenceAction, VolatileShape,
+use crate::{
+    api::approval_policy::{
+        ApproverSubject, Approvers, Binding, ChangeBinding, Silence, SilenceAction, VolatileShape,
+    },
+    decide::pointer,
 };
 
 /// Reads what a policy asks for. Whatever is wrong is reported and read strictly.
@@ -219,9 +222,6 @@ fn pointer_problem(path: &str) -> Option<&'static str> {
     if !path.starts_with('/') || path.len() < 2 {
         return Some("a JSON pointer begins with / and names a member, e.g. /metadata/labels/env");
     }
-    let broken = path
-        .split('~')
-        .skip(1)
-        .any(|after| !after.starts_with(['0', '1', '2']));
-    broken.then_some("in a JSON pointer ~ is written ~0 and / within a member ~1")
+    (!pointer::is_valid(path))
+        .then_some("in a JSON pointer ~ is written ~0 and / within a member ~1")
 }

@@ -13,6 +13,7 @@ use crate::{
         live::{Misfit, StaleReason},
         message::{self, Before},
         proposal::Proposal,
+        quorum,
         review::Review,
         visible,
     },
@@ -101,11 +102,10 @@ pub(super) fn before(
 }
 
 pub(super) fn canary(review: &Review<'_>, entry: &str) -> Decision {
-    let words = format!("grantgate canary: refused by gate entry {entry}");
     let response = Response::refuse(Refusal {
         reason: Reason::NotApprovable,
         causes: vec![("Canary", entry.to_owned())],
-        message: words,
+        message: message::canary(entry),
         name: review.name.unwrap_or_default().to_owned(),
         kind: review.resource.to_owned(),
     });
@@ -240,7 +240,7 @@ pub(super) fn admitted(
         .rules
         .policies
         .iter()
-        .map(|policy| format!("{}/{}@{}", policy.kind, policy.name, policy.generation))
+        .map(|policy| format!("{}@{}", quorum::policy_label(policy), policy.generation))
         .collect();
     let response = Response::allow()
         .warned(message::admitted(
@@ -260,7 +260,10 @@ pub(super) fn admitted(
         .audited("operation", operation_id)
         .audited("approver", approvers.join(","))
         .audited("rule", rules.join(","))
-        .audited("digest", grant.spec.change_digest.clone());
+        .audited(
+            "digest",
+            request.map_or_else(String::new, |request| request.spec.digest.clone()),
+        );
     Decision {
         response,
         verdict: "Allow",
