@@ -451,7 +451,8 @@ impl Keeper {
         let own = manifests::own_accounts(&self.context.namespace);
         let mut all_written = true;
         for identity in self.declared.by_age() {
-            let problems = subject::identity_problems(&world.agents, &own, &manifests::JANITORS, &identity);
+            let problems =
+                subject::identity_problems(&world.agents, &own, &manifests::JANITORS, &identity);
             let status = identities::plan(&identity, &problems, &self.gate, now);
             match identities::write(&self.context.client, &identity, status).await {
                 Ok(_) => {}

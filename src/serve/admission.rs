@@ -103,7 +103,7 @@ impl Admission {
                 };
                 self.gate.decide(&document, &review, &call).await
             }
-            AdmissionPath::Guard => self.guard.decide(&document, &review).await,
+            AdmissionPath::Guard => self.guard.decide(&review).await,
             AdmissionPath::Stamp => Decision {
                 response: stamp::stamp(&review),
                 verdict: "Allow",

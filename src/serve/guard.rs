@@ -20,7 +20,6 @@ use crate::{
         canonical,
         denial::{Denial, Reason},
         ended::{self, Finish},
-        json::Document,
         mount,
         policy::{Policy, Problem},
         quorum::{self, Ballot, CastVote},
@@ -45,7 +44,7 @@ pub struct Guard {
 
 impl Guard {
     /// Decides one review of a write to our own kinds.
-    pub async fn decide(&self, _document: &Document<'_>, review: &Review<'_>) -> Decision {
+    pub async fn decide(&self, review: &Review<'_>) -> Decision {
         let world = match self.view.ready() {
             Ok((world, _)) => world,
             Err(error) => {
