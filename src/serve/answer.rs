@@ -37,7 +37,7 @@ impl Unavailable {
         match self {
             Self::Busy | Self::Late => "Busy",
             Self::Panicked => "InternalError",
-            Self::NotUtf8 => "NotUTF8",
+            Self::NotUtf8 => "NotUtf8",
         }
     }
 
