@@ -9,14 +9,18 @@
 
 mod attacks;
 mod authorship;
+mod bad_input;
 mod bed;
+mod blind;
 mod boundaries;
 mod cluster;
 mod configuration;
+mod crashes;
 mod demo_runs;
 mod kinds;
 mod main_job;
 mod plugin;
+mod races;
 mod recorded;
 mod records;
 mod samples;

@@ -13,10 +13,11 @@ mod records;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::cluster::{
-    Cluster, User,
+    Cluster, Endpoint, Options, User,
     process::{Process, Recipe},
     shared,
     tools::grantgate,
@@ -217,6 +218,32 @@ impl<'c> Stack<'c> {
         Ok(())
     }
 
+    /// Sends every review to one replica from now on. API servers keep connections, so those are cut first, and `agent`'s
+    /// failing calls prove that each API server has noticed.
+    pub async fn only(&self, number: usize, agent: &Agent) {
+        self.front.choose(Some(number));
+        self.front.sever(true);
+        let path = format!(
+            "/api/v1/namespaces/{}/configmaps/settings?dryRun=All",
+            agent.namespace
+        );
+        for server in 0..self.cluster.servers() {
+            eventually("no connection is left", PATIENCE, async || {
+                let body = json!({"data": {"probe": "x"}}).to_string();
+                let kind = "application/merge-patch+json";
+                let answer = self
+                    .cluster
+                    .try_raw(server, &agent.user, "PATCH", &path, kind, body)
+                    .await
+                    .ok()?;
+                (answer.status == 500).then_some(())
+            })
+            .await
+            .unwrap();
+        }
+        self.front.sever(false);
+    }
+
     /// Starts a replica again after it was killed, and puts its new address behind the front.
     pub async fn restart_webhook(&mut self, number: usize) -> Result<()> {
         let _ = std::fs::remove_file(self.addr_file(number));
@@ -235,6 +262,30 @@ impl<'c> Stack<'c> {
         }
         Ok(())
     }
+}
+
+/// A cluster for a stack of its own. With controllers: one of them fills the roles that agents and people are given.
+pub fn with_controllers() -> Options {
+    Options {
+        controller_manager: true,
+        ..Options::default()
+    }
+}
+
+/// A kubeconfig of one of the installation's accounts for any endpoint, such as a proxy: for [`Setup`], before there is an
+/// installation, so namespace and account are made here.
+pub async fn kubeconfig_at(cluster: &Cluster, endpoint: &Endpoint, account: &str) -> PathBuf {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
+    cluster
+        .kubectl(&User::admin())
+        .run_with_input(
+            ["apply", "--server-side", "-f", "-"],
+            &namespace.to_string(),
+        )
+        .await
+        .expect_ok();
+    let account = cluster.service_account(SYSTEM, account).await;
+    cluster.kubeconfig_via(endpoint, &account)
 }
 
 /// Applies definitions and manifests, as a person would with kubectl.
