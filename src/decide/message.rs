@@ -66,18 +66,18 @@ pub fn pending(
         )
         .instead(
             4,
-            ". Neither success nor failure: do not retry, tell the user it",
+            ". Neither success nor failure: stop, do not retry, tell the user it",
         ),
         Piece::fixed(format!(
             " awaits approval until {}.",
             minute(request.spec.deadline.0)
         )),
-        Piece::of(half).instead(7, ""),
+        Piece::of(half).instead(8, ""),
         Piece::of(format!(
             " Poll: kubectl get approvalrequests.grantgate.dev {name} -n {namespace}"
         ))
         // Whole or not at all: without its name the command would list, which an agent may not. The name stands early anyway.
-        .instead(8, ""),
+        .instead(7, ""),
     ]);
     fit(MAX, pieces)
 }
