@@ -1,7 +1,6 @@
 //! The README's first command does what the README says.
 
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 use crate::cluster::cargo::cargo;
@@ -28,7 +27,10 @@ async fn the_demonstration_tells_its_story_without_a_terminal_and_leaves_nothing
     assert!(output.status.success(), "{told}\n{complaint}");
     assert!(!told.contains('\u{1b}'), "colours without a terminal");
 
-    let mut facts = vec![
+    let facts = [
+        "kubernetes-mcp-server v0.0.67, an MCP server over stdio",
+        "isError: true",
+        "isError: false",
         "NOT EXECUTED (this write), waiting for a person: request web/ar-",
         "/spec/replicas",
         "kubectl grantgate approve ar-",
@@ -36,12 +38,6 @@ async fn the_demonstration_tells_its_story_without_a_terminal_and_leaves_nothing
         "deployment.apps/api scaled",
         "is spent",
     ];
-    let npm = Command::new("npm").arg("--version").output();
-    if npm.is_ok_and(|output| output.status.success()) {
-        facts.push("kubernetes-mcp-server v0.0.67, an MCP server over stdio");
-        facts.push("isError: true");
-        facts.push("isError: false");
-    }
     // Long messages are broken at spaces.
     let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
     for fact in facts {

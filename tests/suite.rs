@@ -7,18 +7,22 @@
     reason = "tests"
 )]
 
+mod again;
 mod attacks;
 mod authorship;
 mod bad_input;
 mod bed;
 mod blind;
+mod bound;
 mod boundaries;
 mod cluster;
 mod configuration;
+mod cost;
 mod crashes;
 mod demo_runs;
 mod kinds;
 mod main_job;
+mod mcp;
 mod plugin;
 mod races;
 mod recorded;

@@ -258,7 +258,10 @@ pub fn fits(view: &GrantView<'_>, proposal: &Proposal) -> Result<(), Misfit> {
         } else {
             StaleReason::BoundaryCrossed
         };
-        return stale(reason, Vec::new());
+        return stale(
+            reason,
+            mismatch::policies(&spec.policies, &proposal.rules.policies),
+        );
     }
     if spec.state_digest != proposal.bound.state_digest {
         return stale(
@@ -286,6 +289,9 @@ pub fn with_fields(misfit: Misfit, grant: &Grant, proposal: &Proposal) -> Misfit
         StaleReason::StateMoved => mismatch::differing(&grant.spec.state, &proposal.bound.state),
         StaleReason::TargetReplaced => vec!["action.targetUID".to_owned()],
         StaleReason::RequesterReplaced => vec!["requester.uid".to_owned()],
+        StaleReason::PolicyChanged | StaleReason::BoundaryCrossed => {
+            mismatch::policies(&grant.spec.policies, &proposal.rules.policies)
+        }
         _ => Vec::new(),
     };
     Misfit::Stale {

@@ -5,7 +5,25 @@ use super::{
     canonical::{self, AsIs},
     diff::{self, Lists},
     json::{self, Value},
+    quorum::policy_label,
 };
+use crate::api::PolicyRef;
+
+/// The policies that began or ceased to match, or say something else now, sorted.
+pub fn policies(approved: &[PolicyRef], now: &[PolicyRef]) -> Vec<String> {
+    let missing = |from: &[PolicyRef], of: &PolicyRef| {
+        !from.iter().any(|other| {
+            (&other.kind, &other.namespace, &other.name, &other.hash)
+                == (&of.kind, &of.namespace, &of.name, &of.hash)
+        })
+    };
+    let before = approved.iter().filter(|policy| missing(now, policy));
+    let after = now.iter().filter(|policy| missing(approved, policy));
+    let mut labels: Vec<String> = before.chain(after).map(policy_label).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
+}
 
 /// The paths in which two changes, or two states, as [`super::bind::Bound`] holds them, differ; sorted. A path that both bind
 /// to values of their own is followed down to what differs in them. Texts that cannot be read differ as a whole, in `""`.

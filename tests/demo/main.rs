@@ -13,6 +13,7 @@
 mod agent;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../mcp.rs"]
 mod mcp;
 mod people;
 #[path = "../stack/mod.rs"]

@@ -79,15 +79,24 @@ fn each_bound_field_alone_makes_the_use_fail_with_its_own_reason() {
         stale(StaleReason::StateMoved, &["/spec/replicas"])
     );
     assert_eq!(
-        misfit(|p| p.rules.policy_set_hash = "v1:sha256:o".into()),
-        stale(StaleReason::PolicyChanged, &[])
+        misfit(|p| {
+            p.rules.policy_set_hash = "v1:sha256:o".into();
+            p.rules.policies[0].hash = "v1:sha256:o".into();
+        }),
+        stale(
+            StaleReason::PolicyChanged,
+            &["ClusterApprovalPolicy/production"]
+        )
     );
     assert_eq!(
         misfit(|p| {
             p.rules.policy_set_hash = "v1:sha256:o".into();
             p.rules.policies.push(policy("another", 1));
         }),
-        stale(StaleReason::BoundaryCrossed, &[])
+        stale(
+            StaleReason::BoundaryCrossed,
+            &["ClusterApprovalPolicy/another"]
+        )
     );
     assert_eq!(
         misfit(|p| p.rules.binding.state = StateBinding::WholeObject),

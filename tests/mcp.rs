@@ -1,5 +1,10 @@
 //! The MCP side: the server as its makers publish it, and a client that calls it as an agent's harness does.
 
+#![allow(
+    dead_code,
+    reason = "the demonstration and the suite use parts of it"
+)]
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,7 +65,7 @@ impl Server {
 fn install(into: &Path) -> Result<()> {
     let _ = writeln!(
         std::io::stderr(),
-        "demonstration: installing {PACKAGE} {VERSION} with npm (once)"
+        "installing {PACKAGE} {VERSION} with npm (once)"
     );
     let output = Command::new("npm")
         .args([
