@@ -41,7 +41,7 @@ pub fn pending(
     let (namespace, name) = place(request);
     let half = match admitted_before {
         0 => String::new(),
-        n => format!(" {n} write(s) seconds ago were executed."),
+        n => format!(" {n} write(s) seconds ago were admitted."),
     };
     let mut pieces = vec![Piece::fixed("NOT EXECUTED (this write), ")];
     if let Some(before) = before {
@@ -165,7 +165,7 @@ pub fn admitted(grant: &str, approvers: &[String], uses_left: Option<i64>) -> St
         MAX_WARNING,
         vec![
             Piece::fixed(format!(
-                "executed under grant {}, approved by ",
+                "admitted under grant {}, approved by ",
                 clean(grant)
             )),
             Piece::of(clean(&by)).clip(1, 40),
@@ -400,7 +400,7 @@ mod tests {
         let line = pending(&filed("web"), &proposal(), None, 2);
         good(&line, MAX);
         assert!(
-            line.contains(" 2 write(s) seconds ago were executed."),
+            line.contains(" 2 write(s) seconds ago were admitted."),
             "{line}"
         );
     }
@@ -463,13 +463,13 @@ mod tests {
         let line = admitted("web/gr-x", &approvers, Some(2));
         good(&line, MAX_WARNING);
         assert!(
-            line.starts_with("executed under grant web/gr-x, approved by person0"),
+            line.starts_with("admitted under grant web/gr-x, approved by person0"),
             "{line}"
         );
         assert!(line.ends_with("; 2 use(s) left"), "{line}");
         assert_eq!(
             admitted("web/gr-x", &[], None),
-            "executed under grant web/gr-x, approved by a person; uses are not counted"
+            "admitted under grant web/gr-x, approved by a person; uses are not counted"
         );
     }
 }

@@ -5,11 +5,17 @@
 //! subresource. That the writer's own entry gains the paths whose values changed, and that others lose them, follows from
 //! the change and is not repeated; everything else is.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use super::{
     canonical,
     json::{self, Kind, Value},
     pointer,
 };
+
+mod place;
+
+use place::Place;
 
 /// What one entry gains and loses beyond what the change explains.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,15 +42,21 @@ pub fn shifts(old: Option<Value<'_>>, new: Value<'_>, field_manager: Option<&str
         return Vec::new();
     }
     let mut moves = Vec::new();
-    let mut news: Vec<Value<'_>> = new_fields.into_iter().flat_map(Value::items).collect();
+    let mut news: Vec<Option<Value<'_>>> = new_fields
+        .into_iter()
+        .flat_map(Value::items)
+        .map(Some)
+        .collect();
+    let mut places: HashMap<Id<'_>, VecDeque<usize>> = HashMap::new();
+    for (place, new_entry) in news.iter().flatten().enumerate() {
+        places.entry(Id::of(*new_entry)).or_default().push_back(place);
+    }
     for old_entry in old_fields.into_iter().flat_map(Value::items) {
-        let place = news
-            .iter()
-            .position(|new_entry| Id::of(*new_entry) == Id::of(old_entry));
-        let new_entry = place.map(|place| news.remove(place));
+        let place = places.get_mut(&Id::of(old_entry)).and_then(VecDeque::pop_front);
+        let new_entry = place.and_then(|place| news.get_mut(place)?.take());
         moves.extend(Moves::of(Some(old_entry), new_entry, old, new));
     }
-    for new_entry in news {
+    for new_entry in news.into_iter().flatten() {
         moves.extend(Moves::of(None, Some(new_entry), old, new));
     }
     unexplained(moves, field_manager)
@@ -65,17 +77,23 @@ pub fn described(shifts: &[Shift]) -> Vec<(String, String)> {
         };
         format!("as {} ({}{of})", shift.manager, shift.operation)
     };
+    let mut named: HashMap<String, usize> = HashMap::new();
+    for shift in shifts {
+        *named.entry(short(shift)).or_default() += 1;
+    }
+    let mut copies: HashMap<String, usize> = HashMap::new();
+    let mut taken: HashSet<String> = HashSet::new();
     let mut described: Vec<(String, String)> = Vec::with_capacity(shifts.len());
     for shift in shifts {
         let mut name = short(shift);
-        if shifts.iter().filter(|other| short(other) == name).count() > 1 {
+        if named.get(&name).is_some_and(|count| *count > 1) {
             name = format!("{name} in {}", shift.api_version);
         }
         let base = name.clone();
-        let mut copies = 1;
-        while described.iter().any(|(other, _)| *other == name) {
-            copies += 1;
-            name = format!("{base} #{copies}");
+        while !taken.insert(name.clone()) {
+            let copy = copies.entry(base.clone()).or_insert(1);
+            *copy += 1;
+            name = format!("{base} #{copy}");
         }
         let list =
             |paths: &[String]| canonical::array(paths.iter().map(|path| canonical::string(path)));
@@ -125,7 +143,7 @@ fn unexplained(moves: Vec<Moves>, field_manager: Option<&str>) -> Vec<Shift> {
     shifts
 }
 
-#[derive(Eq, PartialEq)]
+#[derive(Eq, Hash, PartialEq)]
 struct Id<'d> {
     manager: &'d str,
     operation: &'d str,
@@ -289,30 +307,27 @@ impl Walk {
         {
             return Ok(());
         }
+        let (mut old_tree, mut new_tree) = (old_fields.map(Place::of), new_fields.map(Place::of));
+        let (mut old, mut new) = (old.map(Place::of), new.map(Place::of));
         for (key, below) in old_fields.into_iter().flat_map(Value::entries) {
-            self.child(
-                key,
-                Some(below),
-                new_fields.and_then(|fields| fields.get(key)),
-                old,
-                new,
-            )?;
+            let there = new_tree.as_mut().and_then(|tree| tree.member(key));
+            self.child(key, Some(below), there, &mut old, &mut new)?;
         }
         for (key, below) in new_fields.into_iter().flat_map(Value::entries) {
-            if old_fields.and_then(|fields| fields.get(key)).is_none() {
-                self.child(key, None, Some(below), old, new)?;
+            if old_tree.as_mut().and_then(|tree| tree.member(key)).is_none() {
+                self.child(key, None, Some(below), &mut old, &mut new)?;
             }
         }
         Ok(())
     }
 
-    fn child(
+    fn child<'d>(
         &mut self,
         key: &str,
         old_fields: Option<Value<'_>>,
         new_fields: Option<Value<'_>>,
-        old: Option<Value<'_>>,
-        new: Option<Value<'_>>,
+        old: &mut Option<Place<'d>>,
+        new: &mut Option<Place<'d>>,
     ) -> Result<(), Unreadable> {
         if key == "." {
             return Ok(());
@@ -386,8 +401,13 @@ pub(crate) fn has_key(element: Value<'_>, key: Value<'_>) -> bool {
     })
 }
 
-fn follow<'d>(value: Option<Value<'d>>, step: &Step<'_>) -> Result<Option<Value<'d>>, Unreadable> {
-    value.map_or(Ok(None), |value| follow_step(value, step).ok_or(Unreadable))
+fn follow<'d>(
+    place: &mut Option<Place<'d>>,
+    step: &Step<'_>,
+) -> Result<Option<Value<'d>>, Unreadable> {
+    place
+        .as_mut()
+        .map_or(Ok(None), |place| place.follow(step).ok_or(Unreadable))
 }
 
 fn push_step(path: &mut String, step: &Step<'_>) -> Result<(), Unreadable> {

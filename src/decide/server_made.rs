@@ -14,14 +14,17 @@ use super::{
     shape,
 };
 
-/// Metadata that the server alone decides.
-pub const METADATA: [&str; 6] = [
+/// Metadata that the server alone decides. The last two appear while a deletion is under way: the second call that one DELETE makes
+/// shows what the first one did (X 4), and that is no other state.
+pub const METADATA: [&str; 8] = [
     "uid",
     "resourceVersion",
     "generation",
     "creationTimestamp",
     "managedFields",
     "selfLink",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
 ];
 
 /// Characters of which the server makes the end of a generated name.

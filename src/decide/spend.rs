@@ -110,8 +110,8 @@ pub fn spend(
         .filter(|(_, open)| may_readmit && same_write(open, proposal, now))
         .max_by_key(|(uid, open)| (open.at.0, *uid));
     if let Some((use_uid, open)) = newest.filter(|(uid, _)| !gone.contains(uid)) {
-        if let Err(stale @ Misfit::Stale { .. }) = live::fits(view, proposal) {
-            return Spend::Refused(stale);
+        if let Err(misfit) = live::fits(view, proposal) {
+            return Spend::Refused(misfit);
         }
         if let Some(again) = again(use_uid, open, proposal) {
             return again;
