@@ -7,6 +7,7 @@ pub mod filing;
 pub mod index;
 pub mod lease;
 pub mod ledger;
+pub mod present;
 pub mod rights;
 pub mod secrets;
 pub mod sources;

@@ -9,8 +9,10 @@
 //!   buffers of some 36 KiB; an idle one keeps only what it has grown to. [`Limits::connections`] bounds their number
 //!   (512 in all: under 90 MiB), time-outs on handshake, head and idleness bound their life.
 //! - *A request*: its body, once, in a buffer of the declared length, or one that doubles up to the limit where the
-//!   length is not declared; 1 KiB of it where it is refused. [`Limits::largest_body`] bounds one and
-//!   [`Limits::bodies_in_flight`] all of them, counted before they are read and until their last holder lets go.
+//!   length is not declared; 1 KiB of it where it is refused; and what reading it takes, 20 bytes for each value and key
+//!   and the strings that hold escapes ([`crate::decide::json::bytes_to_read`]): up to ten times a body of nothing but
+//!   small numbers. [`Limits::largest_body`] bounds one body and [`Limits::bodies_in_flight`] all of them together with
+//!   what reading them takes, counted before it is taken and until the last holder lets go.
 //!   The deadline of the call bounds how long an unfinished one is waited for.
 
 mod accept;

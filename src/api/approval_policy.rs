@@ -276,7 +276,7 @@ pub struct AgentSelector {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approvers {
-    /// Every row must be met; a person counts once in each. At most 8 rows.
+    /// Every row must be met; a person counts in one of them only. At most 8 rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::atomic(0, 8, schema::any()))]
     pub required: Vec<Required>,

@@ -21,6 +21,7 @@ use crate::{
         ledger::{Ledger, Swap},
     },
     decide::{
+        chain,
         conditions::{self, Observed},
         json,
         live::StaleReason,
@@ -116,17 +117,11 @@ impl Ledger {
                 if stored_digest(&raw).as_ref() == Some(&digest) {
                     return Filing::Filed(filed);
                 }
-                let _ = self
-                    .supersede(
-                        &filed,
-                        "NotAsFiled",
-                        "the API server stored something else than was filed",
-                        now,
-                    )
-                    .await;
-                Filing::Failed("the API server stored something else than was filed".to_owned())
+                self.not_as_filed(&filed, now).await
             }
-            Err(error) if error.is_already_exists() => self.taken(&proposal.home, name).await,
+            Err(error) if error.is_already_exists() => {
+                self.taken(&proposal.home, name).await
+            }
             Err(error) if error.is_definite() => {
                 Filing::Failed(format!("no request could be filed: {error}"))
             }
@@ -139,14 +134,42 @@ impl Ledger {
         }
     }
 
-    async fn taken(&self, namespace: &str, name: &str) -> Filing {
-        match within(LIMIT, self.requests(namespace).get(name)).await {
-            Ok(there) => {
-                self.index.put_request(there.clone());
-                Filing::Taken(Arc::new(there))
-            }
-            Err(error) => Filing::Failed(error.to_string()),
+    async fn not_as_filed(&self, filed: &ApprovalRequest, now: Timestamp) -> Filing {
+        let words = "the API server stored something else than was filed";
+        if let Err(error) = self.supersede(filed, chain::NOT_AS_FILED, words, now).await {
+            tracing::warn!(request = filed.name_any(), error, "cannot be superseded");
         }
+        Filing::Failed(words.to_owned())
+    }
+
+    /// The request that has the name already, if it is what would have been filed; another replica filed it, or this one did.
+    async fn taken(&self, namespace: &str, name: &str) -> Filing {
+        let (raw, there) = match self.read_raw(namespace, name).await {
+            Ok(there) => there,
+            Err(error) => return Filing::Failed(error.to_string()),
+        };
+        self.index.put_request(there.clone());
+        let is_pending = there.status.as_ref().is_none_or(|status| status.phase.is_none());
+        if is_pending && stored_digest(&raw).as_ref() != Some(&there.spec.digest) {
+            return Filing::Failed("the request that is there does not hold what it says".to_owned());
+        }
+        Filing::Taken(Arc::new(there))
+    }
+
+    async fn read_raw(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(String, ApprovalRequest), CallError> {
+        let path = format!(
+            "/apis/{GROUP}/{VERSION}/namespaces/{namespace}/approvalrequests/{name}"
+        );
+        let request = http::Request::get(path).body(Vec::new()).map_err(|error| {
+            kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error))
+        })?;
+        let raw = within(LIMIT, self.client.request_text(request)).await?;
+        let there = serde_json::from_str(&raw).map_err(kube::Error::SerdeError)?;
+        Ok((raw, there))
     }
 
     async fn post(
@@ -204,9 +227,15 @@ impl Ledger {
         .await
         {
             Ok(stored) => stored,
-            Err(_) => within(LIMIT, api.get(&name))
-                .await
-                .map_err(|error| error.to_string())?,
+            Err(_) => match within(LIMIT, api.get(&name)).await {
+                Ok(there) => there,
+                Err(error) => {
+                    if error.is_not_found() {
+                        self.index.drop_request(&(namespace, name));
+                    }
+                    return Err(error.to_string());
+                }
+            },
         };
         self.index.put_request(stored.clone());
         Ok(Arc::new(stored))
@@ -220,7 +249,7 @@ impl Ledger {
             fields,
         } in marks
         {
-            let message = crate::decide::chain::stale_words(*reason, fields);
+            let message = chain::stale_words(*reason, fields);
             let status = spend::stale(grant, *reason, &message, now);
             if let Swap::Stored(stored) = self.swap(grant, status, "").await {
                 filed.put_grant(stored);
@@ -230,8 +259,16 @@ impl Ledger {
 
     /// Reads what the copy may lack: the named request, and the grant that it names.
     pub async fn refresh_request(&self, filed: &mut Filed, namespace: &str, name: &str) {
-        let Ok(request) = within(LIMIT, self.requests(namespace).get(name)).await else {
-            return;
+        let request = match within(LIMIT, self.requests(namespace).get(name)).await {
+            Ok(request) => request,
+            Err(error) => {
+                if error.is_not_found() {
+                    self.index
+                        .drop_request(&(namespace.to_owned(), name.to_owned()));
+                    filed.requests.retain(|known| known.name_any() != name);
+                }
+                return;
+            }
         };
         self.index.put_request(request.clone());
         let grant = request

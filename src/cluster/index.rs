@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Ordering,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, RwLock},
 };
 
@@ -31,7 +31,14 @@ struct Inner {
     requests_by_action: HashMap<String, Vec<Key>>,
     grants_by_action: HashMap<String, Vec<Key>>,
     grants_by_request: HashMap<String, Key>,
+    /// Objects that this version cannot read, with their action keys as far as they show one.
+    unreadable: HashMap<Key, String>,
+    /// The newest uids that the watch saw deleted: an answer that comes late must not bring one back.
+    deleted: VecDeque<String>,
 }
+
+/// How many deleted uids are remembered: far more than the answers that can be under way.
+const MAX_DELETED: usize = 4096;
 
 /// Everything filed and granted for one action key.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +47,8 @@ pub struct Filed {
     pub requests: Vec<Arc<ApprovalRequest>>,
     /// Grants, exact ones with the earliest end first.
     pub grants: Vec<Arc<Grant>>,
+    /// Name of a request or grant of this key that cannot be read: nothing is decided while it is there.
+    pub unreadable: Option<String>,
 }
 
 /// How much is pending.
@@ -114,6 +123,19 @@ pub fn is_older<K: Resource>(copy: &K, known: &K) -> bool {
     revision::order(&version(copy), &version(known)).is_some_and(Ordering::is_lt)
 }
 
+impl Inner {
+    fn note_deleted(&mut self, uid: Option<String>) {
+        if self.deleted.len() >= MAX_DELETED {
+            self.deleted.pop_front();
+        }
+        self.deleted.extend(uid);
+    }
+
+    fn was_deleted(&self, uid: Option<&str>) -> bool {
+        uid.is_some_and(|uid| self.deleted.iter().any(|deleted| deleted == uid))
+    }
+}
+
 impl Index {
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
         self.inner
@@ -147,6 +169,11 @@ impl Index {
                 .filter_map(|key| inner.requests.get(key).cloned())
                 .collect(),
             grants,
+            unreadable: inner
+                .unreadable
+                .iter()
+                .find(|(_, of)| of.as_str() == action_key)
+                .map(|((_, name), _)| name.clone()),
         }
     }
 
@@ -208,13 +235,13 @@ impl Index {
     pub fn put_request(&self, request: ApprovalRequest) {
         let mut inner = self.write();
         let key = key(&request);
-        if inner
-            .requests
-            .get(&key)
-            .is_some_and(|known| is_older(&request, known))
+        let known = inner.requests.get(&key);
+        if known.is_some_and(|known| is_older(&request, known))
+            || inner.was_deleted(request.metadata.uid.as_deref())
         {
             return;
         }
+        inner.unreadable.remove(&key);
         let keys = inner
             .requests_by_action
             .entry(request.spec.action_key.clone())
@@ -229,13 +256,13 @@ impl Index {
     pub fn put_grant(&self, grant: Grant) {
         let mut inner = self.write();
         let key = key(&grant);
-        if inner
-            .grants
-            .get(&key)
-            .is_some_and(|known| is_older(&grant, known))
+        let known = inner.grants.get(&key);
+        if known.is_some_and(|known| is_older(&grant, known))
+            || inner.was_deleted(grant.metadata.uid.as_deref())
         {
             return;
         }
+        inner.unreadable.remove(&key);
         let keys = inner
             .grants_by_action
             .entry(grant.spec.action_key.clone())
@@ -249,8 +276,10 @@ impl Index {
         inner.grants.insert(key, Arc::new(grant));
     }
 
-    fn drop_request(&self, key: &Key) {
+    /// Forgets a request that the API server does not have.
+    pub fn drop_request(&self, key: &Key) {
         let mut inner = self.write();
+        inner.unreadable.remove(key);
         if let Some(request) = inner.requests.remove(key)
             && let Some(keys) = inner.requests_by_action.get_mut(&request.spec.action_key)
         {
@@ -261,8 +290,10 @@ impl Index {
         }
     }
 
-    fn drop_grant(&self, key: &Key) {
+    /// Forgets a grant that the API server does not have.
+    pub fn drop_grant(&self, key: &Key) {
         let mut inner = self.write();
+        inner.unreadable.remove(key);
         if let Some(grant) = inner.grants.remove(key) {
             if let Some(keys) = inner.grants_by_action.get_mut(&grant.spec.action_key) {
                 keys.retain(|known| known != key);
@@ -302,18 +333,24 @@ impl Index {
         use super::watch::Change;
         let apply = |object: DynamicObject| {
             let key = key(&object);
+            let action_key = object.data["spec"]["actionKey"].as_str();
+            let action_key = action_key.unwrap_or_default().to_owned();
             match object.try_parse::<K>() {
                 Ok(object) => put(self, object),
-                // What cannot be read permits nothing, so it is not known.
+                // What cannot be read permits nothing, and nothing new is asked because of it.
                 Err(error) => {
                     tracing::warn!(kind = %K::kind(&()), namespace = key.0, name = key.1, %error, "cannot be read");
                     forget(self, &key);
+                    self.write().unreadable.insert(key, action_key);
                 }
             }
         };
         match change {
             Change::Applied(object) => apply(*object),
-            Change::Deleted(object) => forget(self, &key(&*object)),
+            Change::Deleted(object) => {
+                self.write().note_deleted(object.metadata.uid.clone());
+                forget(self, &key(&*object));
+            }
             Change::Reset(objects) => {
                 let listed: std::collections::HashSet<Key> = objects.iter().map(key).collect();
                 let gone: Vec<Key> = keys(&self.read())

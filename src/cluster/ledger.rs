@@ -232,7 +232,10 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.is_not_found() => {
+                self.index.drop_grant(&(namespace, name));
+                Ok(())
+            }
             Err(error) => Err(error.to_string()),
         }
     }

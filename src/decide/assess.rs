@@ -28,6 +28,9 @@ use crate::{
     },
 };
 
+/// Most policies that a request can hold.
+const MAX_POLICIES: usize = 64;
+
 /// What a review comes to before grants are looked at.
 #[derive(Debug)]
 pub enum Assessment {
@@ -182,6 +185,12 @@ fn examine(
         }
         Outcome::Approval(rules) => rules,
     };
+    if rules.policies.len() > MAX_POLICIES {
+        return Err(Stop::Unready(format!(
+            "{} policies match, and a request holds at most {MAX_POLICIES}",
+            rules.policies.len()
+        )));
+    }
     if review.dry_run {
         trace.push(Step::note("dry run: nothing is stored"));
         return Ok(free(FreeBecause::DryRun));
@@ -225,7 +234,8 @@ fn examine(
     })))
 }
 
-fn readable(document: &Document<'_>) -> Result<(), Denial> {
+/// Whether a review says one thing to every reader, at a depth that can be followed. Every path asks this first.
+pub fn readable(document: &Document<'_>) -> Result<(), Denial> {
     if let Some(path) = document.duplicate_key() {
         return Err(Denial::new(
             Reason::NotApprovable,

@@ -25,6 +25,10 @@ use super::{
 /// Most bytes of a change, of its diff, and of a state that are stored: 128 KiB each.
 pub const MAX_BYTES: usize = 128 * 1024;
 
+/// Most fields of a diff, and most characters of one of their paths: what a request can hold.
+const MAX_FIELDS: usize = 4096;
+const MAX_PATH: usize = 4096;
+
 /// The path of a deletion's options.
 pub(super) const OPTIONS: &str = "options";
 /// The path of the target's uid in a state.
@@ -32,14 +36,16 @@ const UID: &str = "uid";
 
 /// What would be stored for a person to read is too large. It is never cut.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error(
-    "the {what} takes {bytes} bytes, and no more than {MAX_BYTES} can be shown to an approver whole"
-)]
+#[error("the {what} takes {size} {unit}, and no more than {most} can be shown to an approver whole")]
 pub struct TooLarge {
-    /// `change`, `diff` or `state`.
+    /// `change`, `diff`, `state`, or a part of one.
     pub what: &'static str,
     /// How large it is.
-    pub bytes: usize,
+    pub size: usize,
+    /// `bytes`, `fields` or `characters`.
+    pub unit: &'static str,
+    /// How large it may be.
+    pub most: usize,
 }
 
 /// What a grant binds of a call.
@@ -95,14 +101,22 @@ impl<'d> Comparison<'d> {
             .iter()
             .flat_map(|field| [Some(&field.path), field.from.as_ref(), field.to.as_ref()]);
         let diff_bytes = texts.flatten().map(String::len).sum();
+        let longest_path = diff.iter().map(|field| field.path.len()).max().unwrap_or(0);
         // The diff holds old values too, so it may be twice what one of both can be.
-        for (what, bytes, most) in [
-            ("change", change.len(), MAX_BYTES),
-            ("state", state.len(), MAX_BYTES),
-            ("diff", diff_bytes, 2 * MAX_BYTES),
+        for (what, size, unit, most) in [
+            ("change", change.len(), "bytes", MAX_BYTES),
+            ("state", state.len(), "bytes", MAX_BYTES),
+            ("diff", diff_bytes, "bytes", 2 * MAX_BYTES),
+            ("diff", diff.len(), "fields", MAX_FIELDS),
+            ("longest path", longest_path, "characters", MAX_PATH),
         ] {
-            if bytes > most {
-                return Err(TooLarge { what, bytes });
+            if size > most {
+                return Err(TooLarge {
+                    what,
+                    size,
+                    unit,
+                    most,
+                });
             }
         }
         let (change_digest, state_digest) = (canonical::digest(&change), canonical::digest(&state));

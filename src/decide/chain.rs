@@ -8,9 +8,17 @@ use std::cmp::Ordering;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    api::{ApprovalRequest, Grant, approval_request::Previous, approval_request::RequestPhase},
-    decide::{ended, live::StaleReason, name, proposal::Proposal, revision},
+    api::{
+        ApprovalRequest, Grant, approval_decision::Verdict, approval_request::Previous,
+        approval_request::RequestPhase,
+    },
+    decide::{conditions, ended::{self, EndReason}, live::StaleReason, name, proposal::Proposal, revision},
 };
+
+/// Condition reason of a request that the API server stored otherwise than it was sent.
+pub const NOT_AS_FILED: &str = "NotAsFiled";
+/// How long nothing is filed after such a one: whatever alters them is still there.
+const ALTERED: SignedDuration = SignedDuration::from_secs(60);
 
 /// A request with the grant that it names, where that is known.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +44,19 @@ pub enum Link<'r> {
         until: Timestamp,
     },
     /// Mark this one Superseded by compare-and-swap, then look again.
-    Supersede(&'r ApprovalRequest),
+    Supersede {
+        /// The pending request.
+        request: &'r ApprovalRequest,
+        /// What differs. Policies follow from copies, which may lag: those must be seen to be present first, as for a grant.
+        reason: StaleReason,
+    },
+    /// The API server stored the last one otherwise than it was sent, a moment ago: another would fare the same.
+    Altered {
+        /// That request.
+        request: &'r ApprovalRequest,
+    },
+    /// This one holds a word that this version does not know: nothing is decided.
+    Unreadable(&'r ApprovalRequest),
     /// The review shows an older object than the pending request: nothing is written.
     OldView(&'r ApprovalRequest),
     /// File a request under this name.
@@ -95,8 +115,14 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         .filter(|view| asked_by(view.request) == asked)
         .collect();
     for view in &of_pair {
-        if finished(view, now).is_some() {
-            continue;
+        match finished(view, now) {
+            Some(
+                ended::Finish::Unreadable | ended::Finish::GrantEnded(EndReason::Unreadable),
+            ) => {
+                return Link::Unreadable(view.request);
+            }
+            Some(_) => continue,
+            None => {}
         }
         let request = view.request;
         if request
@@ -113,13 +139,17 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         if same_state && same_rules {
             return Link::Pending(request);
         }
-        return if shown_is_newer(request, proposal, same_state)
-            && revision::policies_reached(&spec.policies, &proposal.rules.policies)
-        {
-            Link::Supersede(request)
+        if !shown_is_newer(request, proposal, same_state) {
+            return Link::OldView(request);
+        }
+        let reason = if spec.action.target_uid != proposal.action.target_uid {
+            StaleReason::TargetReplaced
+        } else if !same_state && spec.binding == proposal.rules.binding {
+            StaleReason::StateMoved
         } else {
-            Link::OldView(request)
+            StaleReason::PolicyChanged
         };
+        return Link::Supersede { request, reason };
     }
     let newest = of_pair.iter().find(|view| {
         let uid = view.request.metadata.uid.as_deref();
@@ -139,6 +169,13 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         return Link::CoolingDown {
             denied: view.request,
             until,
+        };
+    }
+    if let Some(view) = newest
+        && altered_until(view.request).is_some_and(|until| now < until)
+    {
+        return Link::Altered {
+            request: view.request,
         };
     }
     let name = name::request_name(
@@ -161,15 +198,33 @@ fn shown_is_newer(request: &ApprovalRequest, proposal: &Proposal, same_state: bo
 
 fn cooling_down(request: &ApprovalRequest) -> Option<Timestamp> {
     let status = request.status.as_ref()?;
-    if status.phase != Some(RequestPhase::Denied) {
-        return None;
-    }
-    let ended = status.ended_at.as_ref()?.0;
-    ended
+    let denial = match status.phase {
+        Some(RequestPhase::Denied) => status.ended_at.as_ref()?.0,
+        // A no after the yes takes the permission back and leaves the phase.
+        Some(RequestPhase::Approved) => {
+            let denials = status
+                .votes
+                .iter()
+                .filter(|vote| vote.counted && vote.verdict == Verdict::Deny);
+            denials.map(|vote| vote.at.0).max()?
+        }
+        _ => return None,
+    };
+    denial
         .checked_add(SignedDuration::from_secs(i64::from(
             request.spec.denial_cooldown_seconds,
         )))
         .ok()
+}
+
+/// Until when nothing more is filed after a request that the API server stored otherwise than it was sent.
+fn altered_until(request: &ApprovalRequest) -> Option<Timestamp> {
+    let status = request.status.as_ref()?;
+    let decided = conditions::get(&status.conditions, conditions::DECIDED)?;
+    if status.phase != Some(RequestPhase::Superseded) || decided.reason != NOT_AS_FILED {
+        return None;
+    }
+    status.ended_at.as_ref()?.0.checked_add(ALTERED).ok()
 }
 
 /// Why a request is finished, if it is.

@@ -92,7 +92,17 @@ const NO_NODE: Node = Node {
     tag: Tag::Null,
 };
 
-/// Reads one JSON text. Linear in its length; neither depth nor size is limited here but for the 4 GiB that offsets can hold.
+/// Bytes that reading a text takes beside the text, at most: 20 for each value and key, and the strings that hold escapes.
+///
+/// Linear, and known before anything is taken: a text of many small values takes ten times its length.
+pub fn bytes_to_read(text: &[u8]) -> u64 {
+    let nodes = reader::nodes_at_most(text) as u64 * size_of::<Node>() as u64;
+    let decoded = if text.contains(&b'\\') { text.len() } else { 0 };
+    nodes + decoded as u64
+}
+
+/// Reads one JSON text. Linear in its length; neither depth nor size is limited here but for the 4 GiB that offsets can hold. Takes
+/// [`bytes_to_read`] at most.
 pub fn read(text: &str) -> Result<Document<'_>, Malformed> {
     let read = reader::read(text)?;
     let mut document = Document {

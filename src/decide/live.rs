@@ -337,12 +337,27 @@ fn without_grace(options: &str) -> Option<(String, Option<i64>)> {
     Some((read.without_grace, read.grace_seconds))
 }
 
-/// Whether this replica may record that the grant is stale: only on a view at least as new as the one that was approved, so that
-/// stale is final and never false.
-pub fn may_mark_stale(grant: &Grant, proposal: &Proposal) -> bool {
-    revision::shown_against(grant.spec.base.as_ref(), proposal.base.as_ref())
-        .is_some_and(Ordering::is_ge)
-        && revision::policies_reached(&grant.spec.policies, &proposal.rules.policies)
+/// Whether a replica may record what it found: stale is final, so it must never be false.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MayRecord {
+    /// The review itself shows it, on a revision at least as new as the one that was approved.
+    Yes,
+    /// It follows from copies of policies, labels and agents, which may lag: only once they are seen to be what the API server has.
+    IfPresent,
+    /// The review shows an older revision than was approved.
+    No,
+}
+
+/// Whether this replica may record that the grant is stale for this reason.
+pub fn may_record(grant: &Grant, proposal: &Proposal, reason: StaleReason) -> MayRecord {
+    let shown = revision::shown_against(grant.spec.base.as_ref(), proposal.base.as_ref());
+    if !shown.is_some_and(Ordering::is_ge) {
+        return MayRecord::No;
+    }
+    match reason {
+        StaleReason::PolicyChanged | StaleReason::BoundaryCrossed => MayRecord::IfPresent,
+        _ => MayRecord::Yes,
+    }
 }
 
 #[cfg(test)]

@@ -418,6 +418,18 @@ impl PolicyKind {
 }
 
 impl PolicyName {
+    /// The policy that a record names.
+    pub fn of(recorded: &crate::api::PolicyRef) -> Self {
+        Self {
+            kind: match recorded.namespace {
+                Some(_) => PolicyKind::ApprovalPolicy,
+                None => PolicyKind::ClusterApprovalPolicy,
+            },
+            namespace: recorded.namespace.clone(),
+            name: recorded.name.clone(),
+        }
+    }
+
     /// A cluster policy's name.
     pub fn cluster(name: impl Into<String>) -> Self {
         Self {

@@ -1,7 +1,8 @@
 //! Counting votes: who counted on whose behalf, why the others did not, and what it comes to.
 //!
 //! A vote counts for a policy if its author holds verb `approve` on that policy *and* stands in a row's `from` (an empty `from`
-//! asks for the verb alone). Every row of every policy that needs approvers must be met; a person counts once in each row. A
+//! asks for the verb alone). Every row of every policy that needs approvers must be met, and within one policy a person counts in
+//! one row only: who stands in two is counted where that meets more of them. A
 //! ServiceAccount counts only where `from` names that very account: never through a group or as a user.
 //!
 //! One denial by anybody who could approve ends it, also one by a person who said yes before, and also one that comes after
@@ -266,12 +267,14 @@ fn outcome(
     if ballot.now >= ballot.deadline {
         return Outcome::Expired;
     }
-    let unmet = rows.iter().filter(|row| row.people.len() < row.count);
-    let mut missing: Vec<String> = unmet
-        .map(|row| {
+    let mut missing: Vec<String> = rows
+        .chunk_by(|a, b| a.policy == b.policy)
+        .flat_map(|of_policy| of_policy.iter().zip(places(of_policy)))
+        .filter(|(row, filled)| *filled < row.count)
+        .map(|(row, filled)| {
             format!(
                 "{} more of {} ({})",
-                row.count.saturating_sub(row.people.len()),
+                row.count.saturating_sub(filled),
                 approver_words(row.from),
                 row.policy
             )
@@ -289,6 +292,45 @@ fn outcome(
     } else {
         Outcome::Waiting { missing }
     }
+}
+
+/// How many people each row of one policy has when each person stands in one row only, and as many places as possible are filled.
+fn places(rows: &[Row<'_>]) -> Vec<usize> {
+    let mut holds: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, row) in rows.iter().enumerate() {
+        for _ in 0..row.count.min(row.people.len()) {
+            if !fill(rows, number, &mut holds, &mut BTreeSet::new()) {
+                break;
+            }
+        }
+    }
+    (0..rows.len())
+        .map(|number| holds.values().filter(|row| **row == number).count())
+        .collect()
+}
+
+/// One more person for a row: somebody who stands nowhere, or whose own row finds another.
+fn fill<'r>(
+    rows: &'r [Row<'_>],
+    number: usize,
+    holds: &mut BTreeMap<&'r str, usize>,
+    seen: &mut BTreeSet<&'r str>,
+) -> bool {
+    let people = rows.get(number).into_iter().flat_map(|row| &row.people);
+    for person in people {
+        if holds.get(person.as_str()) == Some(&number) || !seen.insert(person) {
+            continue;
+        }
+        let free = match holds.get(person.as_str()).copied() {
+            None => true,
+            Some(other) => fill(rows, other, holds, seen),
+        };
+        if free {
+            holds.insert(person, number);
+            return true;
+        }
+    }
+    false
 }
 
 /// The policies on whose behalf a vote counts, or why it does not count.

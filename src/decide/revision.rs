@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::api::{PolicyRef, approval_request::Base};
+use crate::api::approval_request::Base;
 
 /// How two resourceVersions stand to each other; `None` where one of them is no integer.
 pub fn order(a: &str, b: &str) -> Option<Ordering> {
@@ -19,18 +19,9 @@ pub fn shown_against(recorded: Option<&Base>, shown: Option<&Base>) -> Option<Or
     }
 }
 
-/// Whether each of the policies that are known now is at least as new as the recorded one of the same uid.
-pub fn policies_reached(recorded: &[PolicyRef], now: &[PolicyRef]) -> bool {
-    recorded.iter().all(|recorded| {
-        now.iter()
-            .all(|now| now.uid != recorded.uid || now.generation >= recorded.generation)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::permission_for_tests::policy;
 
     fn base(resource_version: &str) -> Base {
         Base {
@@ -57,14 +48,5 @@ mod tests {
         assert_eq!(shown_against(None, None), Some(Ordering::Equal));
         assert_eq!(shown_against(Some(&old), None), None);
         assert_eq!(shown_against(None, Some(&new)), None);
-    }
-
-    #[test]
-    fn an_older_copy_of_a_recorded_policy_is_told_from_another_policy() {
-        let recorded = [policy("production", 3)];
-        assert!(policies_reached(&recorded, &[policy("production", 3)]));
-        assert!(!policies_reached(&recorded, &[policy("production", 2)]));
-        assert!(policies_reached(&recorded, &[policy("other", 1)]));
-        assert!(policies_reached(&recorded, &[]));
     }
 }

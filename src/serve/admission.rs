@@ -10,13 +10,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     decide::{
+        assess,
         denial::{Denial, Reason},
         json::{self, Document},
         review::{Review, ReviewError},
     },
     serve::{
         admit::{AdmissionPath, Admit, Answer, Body, Budget},
-        gate::{Call, Decision, Gate, denied_unread},
+        gate::{Call, Decision, Gate, denied, denied_unread},
         guard::Guard,
         metrics::Metrics,
         stamp,
@@ -103,11 +104,18 @@ impl Admission {
                 };
                 self.gate.decide(&document, &review, &call).await
             }
-            AdmissionPath::Guard => self.guard.decide(&review).await,
-            AdmissionPath::Stamp => Decision {
-                response: stamp::stamp(&review),
-                verdict: "Allow",
-                reason: "Stamped",
+            AdmissionPath::Guard => {
+                self.guard
+                    .decide(&document, &review, budget.deadline)
+                    .await
+            }
+            AdmissionPath::Stamp => match assess::readable(&document) {
+                Ok(()) => Decision {
+                    response: stamp::stamp(&review),
+                    verdict: "Allow",
+                    reason: "Stamped",
+                },
+                Err(denial) => denied(&review, &denial),
             },
         };
         self.metrics

@@ -29,6 +29,8 @@ pub(super) enum Unavailable {
     Late,
     /// The body is not UTF-8.
     NotUtf8,
+    /// Reading the body would take more memory than there is for all.
+    TooLarge,
 }
 
 impl Unavailable {
@@ -38,6 +40,7 @@ impl Unavailable {
             Self::Busy | Self::Late => "Busy",
             Self::Panicked => "InternalError",
             Self::NotUtf8 => "NotUtf8",
+            Self::TooLarge => "TooLargeToReview",
         }
     }
 
@@ -45,7 +48,7 @@ impl Unavailable {
     fn reason(self) -> Reason {
         match self {
             Self::Busy | Self::Late | Self::Panicked => Reason::ApprovalUnavailable,
-            Self::NotUtf8 => Reason::NotApprovable,
+            Self::NotUtf8 | Self::TooLarge => Reason::NotApprovable,
         }
     }
 
@@ -65,6 +68,10 @@ impl Unavailable {
             }
             Self::NotUtf8 => {
                 "NOT EXECUTED (this write): the review is not valid UTF-8, so it cannot be shown to a person."
+            }
+            Self::TooLarge => {
+                "NOT EXECUTED (this write): the review holds more values than a person could look at. Nothing was changed \
+                 and nobody was asked: write less at once."
             }
         }
     }
@@ -89,6 +96,7 @@ impl Unavailable {
                     Self::Busy | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
                     Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
                     Self::NotUtf8 => StatusCode::BAD_REQUEST,
+                    Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 };
                 words(status, self.words())
             }

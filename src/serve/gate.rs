@@ -29,10 +29,12 @@ use crate::{
         chain::{self, Link},
         denial::{Denial, Reason},
         json,
-        live::{self, Misfit},
+        live::{self, MayRecord, Misfit, StaleReason},
         message,
         proposal::Proposal,
         review::Review,
+        visible,
+        world::World,
     },
     serve::response::{Refusal, Response},
 };
@@ -117,7 +119,7 @@ impl Gate {
                 }
                 self.unready(review, &why)
             }
-            Assessment::Ask(proposal) => self.ask(review, &proposal, call, now).await,
+            Assessment::Ask(proposal) => self.ask(&world, review, &proposal, call, now).await,
         }
     }
 
@@ -159,12 +161,41 @@ impl Gate {
 
     async fn ask(
         &self,
+        world: &World,
         review: &Review<'_>,
         proposal: &Proposal,
         call: &Call,
         now: Timestamp,
     ) -> Decision {
         let mut filed = self.ledger.index.filed(&proposal.action_key);
+        if let Some(name) = &filed.unreadable {
+            return self.unready(review, &unreadable(name));
+        }
+        let refusals = match self.spend(review, proposal, &mut filed, call).await {
+            Ok(decision) => return decision,
+            Err(refusals) => refusals,
+        };
+        let marks = match self.marks(world, review, &refusals, proposal).await {
+            Ok(marks) => marks,
+            Err(why) => return self.unready(review, &why),
+        };
+        let Some(marks) = marks else {
+            let words = "this replica sees an older state than was approved; the server asks again with the current one";
+            return denied(review, &Denial::unavailable("OldView", words));
+        };
+        self.ledger.mark_stale(&mut filed, &marks, now).await;
+        self.follow_chain(world, review, proposal, &mut filed, &refusals, call, now)
+            .await
+    }
+
+    /// Looks for a grant that serves: the decision, or the grants that do not serve with why.
+    async fn spend(
+        &self,
+        review: &Review<'_>,
+        proposal: &Proposal,
+        filed: &mut Filed,
+        call: &Call,
+    ) -> Result<Decision, Vec<Refused>> {
         let clock = || {
             if call.connected.load(Ordering::Acquire) {
                 self.view.clock.now().ok()
@@ -172,35 +203,80 @@ impl Gate {
                 None
             }
         };
-        let refusals = match self
+        let spent = self
             .ledger
-            .spend(&mut filed, proposal, review, clock, call.deadline)
-            .await
-        {
+            .spend(filed, proposal, review, clock, call.deadline)
+            .await;
+        match spent {
             Spent::Admitted {
                 grant,
                 operation_id,
                 again,
             } => {
-                self.remember(&proposal.requester.username);
-                return admitted(&filed, &grant, &operation_id, proposal, again);
+                if !again {
+                    self.remember(&proposal.requester.username);
+                }
+                Ok(admitted(filed, &grant, &operation_id, proposal, again))
             }
-            Spent::Busy(why) => return denied(review, &Denial::unavailable("Busy", why)),
-            Spent::Unavailable(why) => return denied(review, &Denial::unavailable("Unknown", why)),
-            Spent::None(refusals) => refusals,
-        };
-        let (marks, old_view) = to_mark(&refusals, proposal);
-        if old_view {
-            let words = "this replica sees an older state than was approved; the server asks again with the current one";
-            return denied(review, &Denial::unavailable("OldView", words));
+            Spent::Busy(why) => Ok(denied(review, &Denial::unavailable("Busy", why))),
+            Spent::Unavailable(why) => Ok(denied(review, &Denial::unavailable("Unknown", why))),
+            Spent::None(refusals) => Err(refusals),
         }
-        self.ledger.mark_stale(&mut filed, &marks, now).await;
-        self.follow_chain(review, proposal, &mut filed, &refusals, call, now)
-            .await
     }
 
+    /// Which refusals are news to be recorded; `None` where one comes from a view older than what was approved. The error names what
+    /// this version cannot read: then nothing is decided.
+    async fn marks(
+        &self,
+        world: &World,
+        review: &Review<'_>,
+        refusals: &[Refused],
+        proposal: &Proposal,
+    ) -> Result<Option<Vec<Mark>>, String> {
+        let mut marks = Vec::new();
+        for Refused { grant, misfit } in refusals {
+            let (reason, fields) = match misfit {
+                Misfit::Unreadable => return Err(unreadable(&grant.name_any())),
+                Misfit::Stale {
+                    reason,
+                    fields,
+                    recorded: false,
+                } => (*reason, fields.clone()),
+                _ => continue,
+            };
+            let may = match live::may_record(grant, proposal, reason) {
+                MayRecord::Yes => true,
+                MayRecord::No => false,
+                MayRecord::IfPresent => {
+                    self.ledger
+                        .sees_the_present(
+                            world,
+                            proposal,
+                            &grant.spec.policies,
+                            review.request_namespace,
+                        )
+                        .await
+                }
+            };
+            if !may {
+                return Ok(None);
+            }
+            marks.push(Mark {
+                grant: grant.clone(),
+                reason,
+                fields,
+            });
+        }
+        Ok(Some(marks))
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "everything that one call has found out"
+    )]
     async fn follow_chain(
         &self,
+        world: &World,
         review: &Review<'_>,
         proposal: &Proposal,
         filed: &mut Filed,
@@ -227,27 +303,9 @@ impl Gate {
                         let (namespace, name) =
                             (request.namespace().unwrap_or_default(), request.name_any());
                         self.ledger.refresh_request(filed, &namespace, &name).await;
-                        let clock = || call.connected.load(Ordering::Acquire).then_some(now);
-                        match self
-                            .ledger
-                            .spend(filed, proposal, review, clock, call.deadline)
-                            .await
-                        {
-                            Spent::Admitted {
-                                grant,
-                                operation_id,
-                                again,
-                            } => {
-                                self.remember(&proposal.requester.username);
-                                return admitted(filed, &grant, &operation_id, proposal, again);
-                            }
-                            Spent::Busy(why) => {
-                                return denied(review, &Denial::unavailable("Busy", why));
-                            }
-                            Spent::Unavailable(why) => {
-                                return denied(review, &Denial::unavailable("Unknown", why));
-                            }
-                            Spent::None(_) => continue,
+                        match self.spend(review, proposal, filed, call).await {
+                            Ok(decision) => return decision,
+                            Err(_) => continue,
                         }
                     }
                     return approved(request, proposal, "its grant is not in force yet");
@@ -261,14 +319,42 @@ impl Gate {
                     decision.reason = "OldView";
                     return decision;
                 }
-                Link::Supersede(request) => {
-                    let why = "the target or the policies changed before anybody decided";
-                    match self.ledger.supersede(request, "StateMoved", why, now).await {
+                Link::Altered { request } => {
+                    let words = format!(
+                        "request {} was stored otherwise than it was filed: something in the cluster alters requests",
+                        request.name_any()
+                    );
+                    return denied(review, &Denial::unavailable("NotFiled", words));
+                }
+                Link::Supersede { request, reason } => {
+                    let certain = reason != StaleReason::PolicyChanged
+                        || self
+                            .ledger
+                            .sees_the_present(
+                                world,
+                                proposal,
+                                &request.spec.policies,
+                                review.request_namespace,
+                            )
+                            .await;
+                    if !certain {
+                        let mut decision = self.pending(&copy, request, proposal, refusals);
+                        decision.reason = "OldView";
+                        return decision;
+                    }
+                    let superseded = self
+                        .ledger
+                        .supersede(request, reason.as_str(), reason.words(), now)
+                        .await;
+                    match superseded {
                         Ok(there) => filed.put_request(there),
                         Err(error) => {
                             return denied(review, &Denial::unavailable("Unknown", error));
                         }
                     }
+                }
+                Link::Unreadable(request) => {
+                    return self.unready(review, &unreadable(&request.name_any()));
                 }
                 Link::File { name, previous } => {
                     if let Err(words) = self.ledger.may_file(proposal, now) {
@@ -335,7 +421,7 @@ impl Gate {
                     .fields
                     .iter()
                     .take(16)
-                    .map(|field| ("Field", field.clone())),
+                    .map(|field| ("Field", visible::visible(field))),
             );
         }
         let response = Response::refuse(Refusal {
@@ -397,28 +483,6 @@ impl Moment for Instant {
     }
 }
 
-/// Which refusals are news to be recorded, and whether one comes from a view older than what was approved.
-fn to_mark(refusals: &[Refused], proposal: &Proposal) -> (Vec<Mark>, bool) {
-    let mut marks = Vec::new();
-    let mut old_view = false;
-    for Refused { grant, misfit } in refusals {
-        let Misfit::Stale {
-            reason,
-            fields,
-            recorded: false,
-        } = misfit
-        else {
-            continue;
-        };
-        if live::may_mark_stale(grant, proposal) {
-            marks.push(Mark {
-                grant: grant.clone(),
-                reason: *reason,
-                fields: fields.clone(),
-            });
-        } else {
-            old_view = true;
-        }
-    }
-    (marks, old_view)
+fn unreadable(name: &str) -> String {
+    format!("{name} holds a word that this version does not know")
 }

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::{
     api::{
@@ -17,9 +19,10 @@ use crate::{
         view::View,
     },
     decide::{
-        canonical,
+        assess, canonical,
         denial::{Denial, Reason},
         ended::{self, Finish},
+        json::Document,
         mount,
         policy::{Policy, Problem},
         quorum::{self, Ballot, CastVote},
@@ -34,6 +37,9 @@ use crate::{
     },
 };
 
+/// How many requests of one decision are looked at at once: a decision names up to 64, each with its own questions about rights.
+const AT_ONCE: usize = 16;
+
 /// The guard of one replica.
 pub struct Guard {
     /// What is declared.
@@ -43,8 +49,16 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Decides one review of a write to our own kinds.
-    pub async fn decide(&self, review: &Review<'_>) -> Decision {
+    /// Decides one review of a write to our own kinds, before `deadline`.
+    pub async fn decide(
+        &self,
+        document: &Document<'_>,
+        review: &Review<'_>,
+        deadline: Instant,
+    ) -> Decision {
+        if let Err(denial) = assess::readable(document) {
+            return refuse(review, &denial);
+        }
         let world = match self.view.ready() {
             Ok((world, _)) => world,
             Err(error) => {
@@ -73,7 +87,7 @@ impl Guard {
                 .map(|policy| Policy::compile_cluster(&policy).problems),
             "approvaldecisions" => {
                 return match parse::<ApprovalDecision>(review) {
-                    Ok(decision) => self.vote(&world, review, &decision).await,
+                    Ok(decision) => self.vote(&world, review, &decision, deadline).await,
                     Err(denial) => refuse(review, &denial),
                 };
             }
@@ -86,81 +100,99 @@ impl Guard {
         }
     }
 
-    /// Whether a vote can count, as far as can be told now.
+    /// Whether a vote can count on every request that it names, as far as can be told now.
     async fn vote(
         &self,
         world: &World,
         review: &Review<'_>,
         decision: &ApprovalDecision,
+        deadline: Instant,
     ) -> Decision {
-        let namespace = review.namespace().unwrap_or_default();
         let now = match self.view.clock.now() {
             Ok(now) => now,
             Err(error) => {
                 return refuse(review, &Denial::unavailable("Unready", error.to_string()));
             }
         };
-        for named in &decision.spec.requests {
-            let request = match self.ledger.index.request(namespace, &named.name) {
-                Some(request) => request,
-                None => match self.ledger.read_request(namespace, &named.name).await {
-                    Some(request) => request,
-                    None => {
-                        let words = format!(
-                            "there is no request {} in namespace {namespace}",
-                            visible::visible(&named.name)
-                        );
-                        return refuse(
-                            review,
-                            &Denial::new(Reason::NotApprovable, "NoRequest", words),
-                        );
-                    }
-                },
-            };
-            if let Some(words) = decided_already(&request, now) {
-                return refuse(
-                    review,
-                    &Denial::new(Reason::NotApprovable, "Finished", words),
-                );
+        let questions: Vec<_> = decision
+            .spec
+            .requests
+            .iter()
+            .map(|named| {
+                self.vote_on(world, review, decision, &named.name, now)
+                    .boxed()
+            })
+            .collect();
+        let each = futures::stream::iter(questions)
+            .buffered(AT_ONCE)
+            .try_collect::<()>();
+        match tokio::time::timeout_at(deadline, each).await {
+            Ok(Ok(())) => allow(),
+            Ok(Err(denial)) => refuse(review, &denial),
+            Err(_) => refuse(
+                review,
+                &Denial::unavailable(
+                    "Busy",
+                    "the rights on all these requests could not be asked in time: decide fewer at once",
+                ),
+            ),
+        }
+    }
+
+    async fn vote_on(
+        &self,
+        world: &World,
+        review: &Review<'_>,
+        decision: &ApprovalDecision,
+        name: &str,
+        now: jiff::Timestamp,
+    ) -> Result<(), Denial> {
+        let namespace = review.namespace().unwrap_or_default();
+        let refuse = |cause, words| Denial::new(Reason::NotApprovable, cause, words);
+        let request = match self.ledger.index.request(namespace, name) {
+            Some(request) => request,
+            None => {
+                let read = self.ledger.read_request(namespace, name).await;
+                read.ok_or_else(|| {
+                    let name = visible::visible(name);
+                    refuse(
+                        "NoRequest",
+                        format!("there is no request {name} in namespace {namespace}"),
+                    )
+                })?
             }
-            let person = Person::of(&review.user);
-            let may_approve = match rights::approvable(&self.ledger.client, &person, &request).await
-            {
-                Ok(may) => may,
-                Err(error) => {
-                    return refuse(review, &Denial::unavailable("Unknown", error.to_string()));
-                }
-            };
-            let gated = world
-                .agents
-                .declares(review.user.username, review.user.groups())
-                || review.user.has_extra(subject::AGENT_KEY);
-            let owner = world
-                .agents
-                .get(&request.spec.requester.agent)
-                .and_then(|agent| agent.owner.user.clone());
-            let vote = CastVote::of(decision, now, may_approve, gated);
-            let tally = quorum::tally(
-                &Ballot::of(&request, owner.as_deref(), jiff::Timestamp::MIN, now),
-                &[vote],
-            );
-            if let Some(why) = tally
-                .votes
-                .iter()
-                .find(|vote| !vote.counted)
-                .and_then(|vote| vote.why_not.clone())
-            {
-                let words = format!(
-                    "this decision on {} would not count: {why}",
-                    visible::visible(&named.name)
-                );
-                return refuse(
-                    review,
-                    &Denial::new(Reason::NotApprovable, "NotCounted", words),
-                );
+        };
+        if let Some(words) = decided_already(&request, now) {
+            return Err(refuse("Finished", words));
+        }
+        let person = Person::of(&review.user);
+        let may_approve = rights::approvable(&self.ledger.client, &person, &request)
+            .await
+            .map_err(|error| Denial::unavailable("Unknown", error.to_string()))?;
+        let gated = world
+            .agents
+            .declares(review.user.username, review.user.groups())
+            || review.user.has_extra(subject::AGENT_KEY);
+        let owner = world
+            .agents
+            .get(&request.spec.requester.agent)
+            .and_then(|agent| agent.owner.user.clone());
+        let vote = CastVote::of(decision, now, may_approve, gated);
+        let tally = quorum::tally(
+            &Ballot::of(&request, owner.as_deref(), jiff::Timestamp::MIN, now),
+            &[vote],
+        );
+        let why_not = tally.votes.into_iter().find(|vote| !vote.counted);
+        match why_not.and_then(|vote| vote.why_not) {
+            None => Ok(()),
+            Some(why) => {
+                let name = visible::visible(name);
+                Err(refuse(
+                    "NotCounted",
+                    format!("this decision on {name} would not count: {why}"),
+                ))
             }
         }
-        allow()
     }
 }
 

@@ -19,6 +19,7 @@ use super::answer::{self, BEGINNING, Reply, Unavailable, uid_in, words};
 use super::inflight::InFlight;
 use super::metrics::{self, Cause, Endpoint, Metrics};
 use super::probes::Readiness;
+use crate::decide::json;
 
 /// Past the budget, within the second that was kept back: then the transport answers itself.
 const LATE: Duration = Duration::from_millis(500);
@@ -159,8 +160,21 @@ impl Shell {
         let last = budget.deadline + LATE;
         let mut text = Vec::new();
         let body = match self.receive(body, &mut text, last).await {
-            Ok(share) => match String::from_utf8(text) {
-                Ok(text) => Arc::new(Body::new(text, share)),
+            Ok(mut share) => match String::from_utf8(text) {
+                Ok(text) => {
+                    let whole = (text.len() as u64)
+                        .saturating_add(json::bytes_to_read(text.as_bytes()));
+                    if share.grow_to(whole).is_none() {
+                        let (cause, answer) = if whole > self.in_flight.limit() {
+                            ("too_many_values", Unavailable::TooLarge)
+                        } else {
+                            ("busy", Unavailable::Busy)
+                        };
+                        self.refused(cause);
+                        return answer.reply(uid_in(text.as_bytes()).as_deref());
+                    }
+                    Arc::new(Body::new(text, share))
+                }
                 Err(problem) => {
                     self.refused("utf8");
                     return Unavailable::NotUtf8.reply(uid_in(problem.as_bytes()).as_deref());

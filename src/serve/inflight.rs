@@ -1,4 +1,4 @@
-//! The bound on the bytes of all request bodies that are in memory at one time.
+//! The bound on the bytes that all requests in hand take at one time: their bodies, and what reading them takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +34,11 @@ impl InFlight {
             bodies,
             bytes,
         })
+    }
+
+    /// The bytes that all together may take.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// A share of `bytes`, or `None` when it does not fit beside what is taken.

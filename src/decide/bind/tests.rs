@@ -404,7 +404,7 @@ fn a_change_too_large_to_read_is_refused_and_never_cut() {
     let refused = bind(&with_data(MAX_BYTES)).unwrap_err();
     assert_eq!(refused.what, "change");
     assert!(
-        refused.bytes > MAX_BYTES && refused.to_string().contains("131072"),
+        refused.size > MAX_BYTES && refused.to_string().contains("131072"),
         "{refused}"
     );
     // A small change of a large object: only the whole object as state is too large.

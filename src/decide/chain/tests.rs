@@ -6,8 +6,11 @@
 )]
 
 use super::*;
-use crate::decide::permission_for_tests::{
-    after, again, grant, now, policy, proposal, request, set_change, set_state,
+use crate::{
+    api::{approval_policy::StateBinding, grant::GrantPhase},
+    decide::permission_for_tests::{
+        after, again, grant, now, proposal, request, set_change, set_state,
+    },
 };
 
 fn linked<'r>(requests: &[RequestView<'r>], proposal: &Proposal, second: i64) -> Link<'r> {
@@ -61,7 +64,7 @@ fn a_pending_request_whose_state_moved_is_superseded_only_by_a_newer_view() {
     set_state(&mut moved, r#"{"/spec/replicas":{"is":4},"uid":"t1"}"#);
     assert!(matches!(
         linked(&alone(&pending), &moved, 1),
-        Link::Supersede(_)
+        Link::Supersede { .. }
     ));
     let mut older = again(&proposal(), 2, "90", 6);
     set_state(&mut older, r#"{"/spec/replicas":{"is":2},"uid":"t1"}"#);
@@ -72,19 +75,111 @@ fn a_pending_request_whose_state_moved_is_superseded_only_by_a_newer_view() {
 }
 
 #[test]
-fn a_pending_request_under_other_policies_is_superseded_unless_ours_are_older() {
+fn a_pending_request_is_superseded_for_what_differs() {
     let pending = request(&proposal(), "r1", None);
-    let mut changed = proposal();
-    changed.rules.policy_set_hash = "v1:sha256:other".into();
-    changed.rules.policies = vec![policy("production", 2)];
+    let reason = |change: &dyn Fn(&mut Proposal)| {
+        let mut changed = again(&proposal(), 2, "101", 7);
+        change(&mut changed);
+        match linked(&alone(&pending), &changed, 1) {
+            Link::Supersede { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Whether our copies of policies are the present ones is asked before it is written: a proposal cannot tell.
+    assert_eq!(
+        reason(&|p| p.rules.policy_set_hash = "v1:sha256:other".into()),
+        StaleReason::PolicyChanged
+    );
+    assert_eq!(
+        reason(&|p| p.bound.state_digest = "v1:sha256:other".into()),
+        StaleReason::StateMoved
+    );
+    assert_eq!(
+        reason(&|p| p.action.target_uid = Some("another".into())),
+        StaleReason::TargetReplaced
+    );
+    // Bound otherwise, the state differs although nothing moved.
+    assert_eq!(
+        reason(&|p| {
+            p.rules.binding.state = StateBinding::WholeObject;
+            p.bound.state_digest = "v1:sha256:other".into();
+        }),
+        StaleReason::PolicyChanged
+    );
+}
+
+#[test]
+fn nothing_is_filed_for_a_minute_after_a_request_was_stored_otherwise_than_it_was_sent() {
+    let mut altered = request(&proposal(), "r1", Some(RequestPhase::Superseded));
+    let status = altered.status.as_mut().unwrap();
+    status.ended_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(after(0)));
+    conditions::set(
+        &mut status.conditions,
+        conditions::Observed {
+            kind: conditions::DECIDED,
+            status: conditions::FALSE,
+            reason: NOT_AS_FILED,
+            message: "",
+        },
+        None,
+        after(0),
+    );
     assert!(matches!(
-        linked(&alone(&pending), &changed, 1),
-        Link::Supersede(_)
+        linked(&alone(&altered), &proposal(), 59),
+        Link::Altered { .. }
     ));
-    changed.rules.policies = vec![policy("production", 0)];
     assert!(matches!(
-        linked(&alone(&pending), &changed, 1),
-        Link::OldView(_)
+        linked(&alone(&altered), &proposal(), 60),
+        Link::File { .. }
+    ));
+}
+
+#[test]
+fn a_no_after_the_yes_cools_down_too() {
+    let mut request = request(&proposal(), "r1", Some(RequestPhase::Approved));
+    request.status.as_mut().unwrap().votes = vec![
+        serde_json::from_value(serde_json::json!({
+            "decision": {"name": "d", "uid": "u"}, "username": "ana@example.com", "verdict": "Deny",
+            "at": after(5).to_string(), "counted": true,
+        }))
+        .unwrap(),
+    ];
+    let mut grant = grant(&proposal(), Some(1));
+    grant.spec.revoked = Some(true);
+    let view = RequestView {
+        request: &request,
+        grant: Some(&grant),
+    };
+    let Link::CoolingDown { until, .. } = linked(&[view], &proposal(), 64) else {
+        panic!("cooling down")
+    };
+    assert_eq!(until, after(65));
+    assert!(matches!(
+        linked(&[view], &proposal(), 65),
+        Link::File { .. }
+    ));
+}
+
+#[test]
+fn a_request_with_a_word_that_is_not_known_is_neither_finished_nor_followed_by_another() {
+    let unknown = request(&proposal(), "r1", Some(RequestPhase::Unknown));
+    assert!(matches!(
+        linked(&alone(&unknown), &proposal(), 1),
+        Link::Unreadable(_)
+    ));
+    let approved = request(&proposal(), "r1", Some(RequestPhase::Approved));
+    let mut grant = grant(&proposal(), Some(1));
+    grant.status = Some(crate::api::grant::GrantStatus {
+        phase: Some(GrantPhase::Unknown),
+        ..Default::default()
+    });
+    let view = RequestView {
+        request: &approved,
+        grant: Some(&grant),
+    };
+    assert!(matches!(
+        linked(&[view], &proposal(), 1),
+        Link::Unreadable(_)
     ));
 }
 

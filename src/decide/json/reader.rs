@@ -14,6 +14,22 @@ pub(super) struct Read {
     pub(super) duplicate: Option<u32>,
 }
 
+/// How many nodes a text can have: exactly as many as it has, if it is JSON.
+pub(super) fn nodes_at_most(text: &[u8]) -> usize {
+    let (mut nodes, mut in_string, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            // Each value but the first, and each key, stands behind one of these.
+            b',' | b':' | b'[' | b'{' if !in_string => nodes += 1,
+            _ => {}
+        }
+    }
+    nodes
+}
+
 pub(super) fn read(text: &str) -> Result<Read, Malformed> {
     if u32::try_from(text.len()).is_err() {
         return Err(Malformed {
@@ -25,7 +41,7 @@ pub(super) fn read(text: &str) -> Result<Read, Malformed> {
         text,
         bytes: text.as_bytes(),
         at: 0,
-        nodes: Vec::with_capacity(text.len() / 12 + 1),
+        nodes: Vec::with_capacity(nodes_at_most(text.as_bytes())),
         decoded: String::new(),
         open: Vec::new(),
         depth: 0,

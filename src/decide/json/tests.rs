@@ -294,3 +294,23 @@ fn debug_output_holds_no_text() {
         "{words}"
     );
 }
+
+#[test]
+fn what_reading_takes_is_known_before() {
+    for (text, nodes, decoded) in [
+        ("1", 1, 0),
+        (r#"{"a":1,"b":[true,null]}"#, 7, 0),
+        (r#"{"a,:[{":"\"[,"}"#, 3, 16),
+    ] {
+        let document = read(text).unwrap();
+        assert_eq!(document.nodes.len(), nodes, "{text}");
+        assert_eq!(document.nodes.capacity(), nodes, "{text}");
+        assert_eq!(
+            bytes_to_read(text.as_bytes()),
+            nodes as u64 * 20 + decoded,
+            "{text}"
+        );
+    }
+    // Empty containers and broken texts may have fewer, never more.
+    assert!(bytes_to_read(b"[[],[],{}]") >= 4 * 20);
+}

@@ -171,21 +171,26 @@ fn a_copy_that_its_request_does_not_name_never_works() {
 }
 
 #[test]
-fn stale_is_recorded_only_on_a_view_at_least_as_new_as_the_approved_one() {
+fn stale_is_recorded_only_of_a_view_at_least_as_new_as_the_approved_one() {
     let approved = proposal();
     let grant = grant(&approved, Some(1));
-    assert!(may_mark_stale(&grant, &again(&approved, 2, "100", 7)));
-    assert!(may_mark_stale(&grant, &again(&approved, 2, "101", 7)));
-    assert!(
-        !may_mark_stale(&grant, &again(&approved, 2, "99", 7)),
-        "an older object"
-    );
-    assert!(
-        !may_mark_stale(&grant, &again(&approved, 2, "opaque", 7)),
-        "no number to compare"
-    );
-    let mut older_policy = again(&approved, 2, "101", 7);
-    older_policy.rules.policies = vec![policy("production", 0)];
-    assert!(!may_mark_stale(&grant, &older_policy), "an older policy");
+    let of = |revision, reason| may_record(&grant, &again(&approved, 2, revision, 7), reason);
+    for (revision, by_the_review, by_copies) in [
+        ("101", MayRecord::Yes, MayRecord::IfPresent),
+        ("100", MayRecord::Yes, MayRecord::IfPresent),
+        ("99", MayRecord::No, MayRecord::No),
+        ("opaque", MayRecord::No, MayRecord::No),
+    ] {
+        for reason in [
+            StaleReason::StateMoved,
+            StaleReason::TargetReplaced,
+            StaleReason::RequesterReplaced,
+        ] {
+            assert_eq!(of(revision, reason), by_the_review, "{revision} {reason}");
+        }
+        for reason in [StaleReason::PolicyChanged, StaleReason::BoundaryCrossed] {
+            assert_eq!(of(revision, reason), by_copies, "{revision} {reason}");
+        }
+    }
     assert_eq!(now(), grant.spec.not_before.0);
 }

@@ -40,7 +40,7 @@ pub(super) fn before(
                 Misfit::Stale { reason, fields, .. }
                     if grant.spec.request_ref.uid == previous.uid =>
                 {
-                    Some((reason.words().to_owned(), fields.clone()))
+                    Some((*reason, fields.clone()))
                 }
                 _ => None,
             });
@@ -70,13 +70,11 @@ pub(super) fn before(
             ),
             ("Lost", _) => of(Reason::GrantStale, "Lost", "the earlier permission is gone"),
             ("Stale", _) => {
-                let (words, fields) =
-                    stale.unwrap_or_else(|| (StaleReason::Other.words().to_owned(), Vec::new()));
-                let words = format!("the earlier permission is stale, {words}");
+                let (reason, fields) = stale.unwrap_or((StaleReason::Other, Vec::new()));
                 Some(Before {
                     reason: Reason::GrantStale,
-                    cause: "Stale",
-                    words,
+                    cause: reason.as_str(),
+                    words: format!("the earlier permission is stale, {}", reason.words()),
                     fields,
                 })
             }

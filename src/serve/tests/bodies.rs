@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::super::metrics::Cause;
 use super::super::*;
 use super::stage::{Scripted, Stage, UID, echo, limits, review};
+use crate::decide::json;
 
 fn small() -> Limits {
     Limits {
@@ -68,6 +69,24 @@ async fn a_chunked_body_is_bounded_while_it_arrives() {
 }
 
 #[tokio::test]
+async fn a_body_of_more_values_than_can_be_read_is_not_approvable_and_no_later_one_is_kept_out() {
+    let stage = Stage::start(echo(), small()).await;
+    let mut peer = stage.peer().await;
+    let many = review(0).replacen('{', &format!("{{\"many\":[{}0],", "0,".repeat(20_000)), 1);
+    let answer = peer.post("/gate/d", many.clone()).await;
+    assert_eq!(answer.status, 413, "no uid within its beginning");
+    let late = format!("{},\"many\":[{}0]}}", &review(0)[..review(0).len() - 1], "0,".repeat(20_000));
+    let answer = peer.post("/gate/d", late).await;
+    assert_eq!(
+        answer.json()["response"]["status"]["details"]["causes"][0]["reason"],
+        "TooLargeToReview"
+    );
+    assert_eq!(answer.json()["response"]["uid"], UID);
+    assert_eq!(stage.metrics.bytes_in_flight.get(), 0);
+    assert_eq!(peer.post("/gate/d", review(1000)).await.status, 200);
+}
+
+#[tokio::test]
 async fn bodies_beyond_the_bound_on_all_are_busy_until_one_is_let_go() {
     let open = Arc::new(Semaphore::new(0));
     let begun = Arc::new(Semaphore::new(0));
@@ -87,7 +106,10 @@ async fn bodies_beyond_the_bound_on_all_are_busy_until_one_is_let_go() {
     begun.acquire().await.unwrap().forget();
     assert_eq!(
         stage.metrics.bytes_in_flight.get(),
-        i64::try_from(review(60_000).len()).unwrap()
+        i64::try_from(
+            review(60_000).len() as u64 + json::bytes_to_read(review(60_000).as_bytes())
+        )
+        .unwrap()
     );
 
     let answer = second.post(long, review(60_000)).await;
