@@ -549,4 +549,6 @@ pub fn target_of(review: &Review<'_>) -> String {
 }
 
 #[cfg(test)]
+mod second_calls;
+#[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-fn world() -> World {
+pub(super) fn world() -> World {
     let identity: AgentIdentity = serde_json::from_value(serde_json::json!({
         "apiVersion": "grantgate.dev/v1alpha1", "kind": "AgentIdentity", "metadata": {"name": "ops-bot", "uid": "a1"},
         "spec": {"owner": {"group": "team-platform"}, "surface": "Policies", "subjects": [
