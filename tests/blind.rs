@@ -159,6 +159,66 @@ async fn a_change_is_in_force_without_a_stalled_replica_once_that_one_is_gone() 
 }
 
 #[tokio::test]
+async fn a_replica_that_has_not_seen_a_policy_yet_ends_neither_grant_nor_request() {
+    let cluster = Cluster::start(with_controllers()).await;
+    let proxy = cluster.api_proxy(0);
+    let stack = second_behind_a_proxy(&cluster, &proxy).await;
+    let agent = stack.agent("unseen").await;
+    stack.only(0, &agent).await;
+
+    proxy.faults().stall_watches(true);
+    let more = json!({
+        "apiVersion": "grantgate.dev/v1alpha1", "kind": "ClusterApprovalPolicy", "metadata": {"name": "seen-by-one"},
+        "spec": {
+            "effect": "RequireApproval",
+            "targets": [{"kubernetes": {"scope": "All",
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": agent.namespace}}}}],
+            "approvers": {"required": [{"count": 1, "from": [{"user": "ana@example.com"}]}]},
+        },
+    });
+    stack.kubectl_apply(&more).await;
+    let request = eventually("one replica asks by it", PATIENCE, async || {
+        let stopped = stack.scale(&agent, 5).await;
+        let request = stack.request_of(&stopped).await;
+        (request.spec.policies.len() == 2).then_some(request)
+    })
+    .await
+    .unwrap();
+    let label = stack.label(&agent, "B").await;
+    let waiting = stack
+        .request_of(&label.expect_refused("ApprovalPending"))
+        .await;
+    let grant = stack.approve_request(&request).await.grant.unwrap();
+
+    // The other replica knows one policy of the two, so to it another set matched then than does now.
+    stack.only(1, &agent).await;
+    let answer = stack.scale(&agent, 5).await;
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert!(
+        matches!(answer.reason(), "ApprovalUnavailable" | "ApprovalPending"),
+        "{answer:?}"
+    );
+    assert_eq!(stack.label(&agent, "B").await.status, 403);
+    let name = waiting.metadata.name.as_deref().unwrap();
+    let still = stack.request(&agent.namespace, name).await;
+    assert_eq!(still.status, None, "the request still waits");
+    let name = grant.metadata.name.as_deref().unwrap();
+    let still = stack.grant(&agent.namespace, name).await;
+    assert_eq!(
+        still.metadata.resource_version, grant.metadata.resource_version,
+        "the grant is as it was: {still:?}"
+    );
+
+    proxy.faults().stall_watches(false);
+    eventually("it has caught up", PATIENCE, async || {
+        stack.scale(&agent, 5).await.ok().then_some(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(stack.uses(&grant).await.len(), 1);
+}
+
+#[tokio::test]
 async fn a_replica_whose_clock_is_ten_minutes_off_is_not_ready_and_decides_nothing() {
     let cluster = Cluster::start(with_controllers()).await;
     let proxy = cluster.api_proxy(0);

@@ -309,6 +309,24 @@ async fn another_served_version_is_refused_as_such_and_leaves_the_grant() {
 }
 
 #[tokio::test]
+async fn with_too_little_time_left_in_the_call_nothing_is_used() {
+    let stack = installed().await;
+    let agent = stack.agent("hasty").await;
+    let grant = stack.approved_scale(&agent, 5).await;
+    let path = format!(
+        "/apis/apps/v1/namespaces/{}/deployments/api/scale?timeout=1s",
+        agent.namespace
+    );
+    let hasty = stack
+        .patch(&agent.user, &path, json!({"spec": {"replicas": 5}}))
+        .await
+        .expect_refused("ApprovalUnavailable");
+    assert!(hasty.has_cause("Busy"), "{hasty:?}");
+    assert!(stack.uses(&grant).await.is_empty());
+    stack.scale(&agent, 5).await.expect_ok();
+}
+
+#[tokio::test]
 async fn an_unrelated_change_leaves_the_grant_good() {
     let stack = installed().await;
     let agent = stack.agent("unrelated").await;

@@ -176,6 +176,35 @@ async fn a_use_whose_write_was_not_answered_is_found_and_admitted_once() {
     }
 }
 
+#[tokio::test]
+async fn a_use_that_is_being_written_when_the_api_server_hangs_up_is_kept_and_serves_again() {
+    let cluster = Cluster::start(with_controllers()).await;
+    let proxy = cluster.api_proxy(0);
+    let stack = behind_a_proxy(&cluster, &proxy, 1).await;
+    let agent = stack.agent("hung-up").await;
+    for change in [Change::Scale(5), Change::Label("B")] {
+        let grant = change.approved(&stack, &agent).await;
+        let trap = proxy.faults().hold(Moment::Before, 1, records_a_use);
+        let (answer, ()) = tokio::join!(change.call(&stack, &agent), async {
+            trap.sprung().await;
+            // The API server loses its webhook while the write is on its way, and the client is told so.
+            stack.front.sever(true);
+        });
+        assert!(answer.status >= 500, "{change:?}: {answer:?}");
+        assert!(stack.uses(&grant).await.is_empty(), "{change:?}");
+        trap.release();
+        eventually("the use is written all the same", PATIENCE, async || {
+            (stack.uses(&grant).await.len() == 1).then_some(())
+        })
+        .await
+        .unwrap();
+        assert!(!change.is_done(&stack, &agent).await, "{change:?}");
+        stack.front.sever(false);
+        change.call(&stack, &agent).await.expect_ok();
+        assert_spent(&stack, &agent, change, &grant).await;
+    }
+}
+
 /// A write of the controller on the way from a vote to a grant in force.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -36,7 +36,7 @@ async fn the_demonstration_tells_its_story_without_a_terminal_and_leaves_nothing
         "kubectl grantgate approve ar-",
         "deployment.apps/api condition met",
         "deployment.apps/api scaled",
-        "is spent",
+        " Spent",
     ];
     // Long messages are broken at spaces.
     let words = told.split_whitespace().collect::<Vec<_>>().join(" ");

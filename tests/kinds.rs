@@ -157,6 +157,46 @@ async fn explain_reads_as_documentation_for_every_kind() {
 }
 
 #[tokio::test]
+async fn every_kind_is_found_by_its_short_name_and_in_the_category() {
+    let cluster = installed().await;
+    let namespace = cluster.namespace("short", &[]).await;
+    let kubectl = cluster.kubectl(&User::admin());
+    for (short, columns) in [
+        ("ggai", "SURFACE"),
+        ("ggts", "CATALOG"),
+        ("ggtm", "SERVER"),
+        ("ggap", "EFFECT"),
+        ("ggcap", "EFFECT"),
+        ("ggar", "PHASE"),
+        ("ggad", "VERDICT"),
+        ("gggr", "PHASE"),
+    ] {
+        let definition = grantgate::crds::all().into_iter().find(|definition| {
+            definition.spec.names.short_names.as_deref() == Some(&[short.to_owned()])
+        });
+        let definition = definition.unwrap_or_else(|| panic!("no kind is called {short}"));
+        let shown: Vec<String> = definition.spec.versions[0]
+            .additional_printer_columns
+            .iter()
+            .flatten()
+            .map(|column| column.name.to_uppercase())
+            .collect();
+        assert!(
+            shown.contains(&columns.to_owned()),
+            "{short}: {shown:?}"
+        );
+        kubectl
+            .run(&["get", short, "-n", &namespace])
+            .await
+            .expect_ok();
+    }
+    kubectl
+        .run(&["get", "grantgate", "-n", &namespace])
+        .await
+        .expect_ok();
+}
+
+#[tokio::test]
 async fn columns_show_what_a_reviewer_looks_for() {
     let cluster = installed().await;
     let namespace = cluster.namespace("columns", &[]).await;

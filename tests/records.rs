@@ -223,8 +223,8 @@ async fn in_force_waits_for_a_replica_that_is_behind(stack: &Stack<'_>) {
         (observed == generation).then_some(())?;
         condition(&conditions, "InForce")
     };
-    // Renewed ahead of time, so that it lives as long as this takes.
-    beat("1", 14).await;
+    // Renewed far ahead of time, so that it lives however long this takes.
+    beat("1", 600).await;
     let policy = json!({
         "apiVersion": "grantgate.dev/v1alpha1", "kind": "ClusterApprovalPolicy", "metadata": {"name": "slowly"},
         "spec": {
@@ -251,7 +251,7 @@ async fn in_force_waits_for_a_replica_that_is_behind(stack: &Stack<'_>) {
         .metadata
         .resource_version
         .unwrap();
-    beat(&version, 0).await;
+    beat(&version, 600).await;
     eventually(
         "it is in force once that replica has seen it",
         PATIENCE,
@@ -261,7 +261,7 @@ async fn in_force_waits_for_a_replica_that_is_behind(stack: &Stack<'_>) {
     .unwrap();
 
     // One that died behind is waited for until its Lease runs out.
-    beat("1", 0).await;
+    beat("1", 600).await;
     let mut changed = policy;
     changed["spec"]["validity"] = json!({"uses": 2});
     stack.kubectl_apply(&changed).await;
@@ -269,6 +269,7 @@ async fn in_force_waits_for_a_replica_that_is_behind(stack: &Stack<'_>) {
         .await
         .unwrap();
     assert_eq!(status, "False");
+    beat("1", -15).await;
     eventually(
         "it is in force once that replica's Lease ran out",
         PATIENCE,
@@ -586,10 +587,16 @@ async fn a_change_that_was_undone_at_once_is_confirmed_all_the_same() {
     assert_eq!(condition(&conditions, "Ended").unwrap().1, "Spent");
 
     let events: Api<Event> = Api::namespaced(stack.cluster.admin(), &agent.namespace);
-    let told = events.list(&ListParams::default()).await.unwrap();
+    // An event follows what it tells of.
+    let told = eventually("the end is told", PATIENCE, async || {
+        let told = events.list(&ListParams::default()).await.ok()?.items;
+        let ended = |event: &Event| event.reason.as_deref() == Some("Exhausted");
+        told.iter().any(ended).then_some(told)
+    })
+    .await
+    .unwrap();
     for reason in ["Approved", "Granted", "UseSettled", "Exhausted"] {
         let about = told
-            .items
             .iter()
             .filter(|event| event.reason.as_deref() == Some(reason));
         assert_eq!(about.count(), 1, "{reason}");

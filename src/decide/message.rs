@@ -13,6 +13,9 @@ pub const MAX: usize = 350;
 const MAX_WARNING: usize = 250;
 const MAX_FIELDS: usize = 3;
 
+/// How requests are called in a command where there is no room for the whole name.
+const SHORT_NAME: &str = "ggar";
+
 /// The warning on an admitted dry run.
 pub const DRY_RUN: &str = "dry run only: a real run of this change waits for a person's approval";
 /// What the gate answers a canary with, before the digest of the entry that sent the call.
@@ -41,13 +44,13 @@ pub fn pending(
     let (namespace, name) = place(request);
     let half = match admitted_before {
         0 => String::new(),
-        n => format!(" {n} write(s) seconds ago were admitted."),
+        n => format!(" {n} write(s) just now were admitted."),
     };
     let mut pieces = vec![Piece::fixed("NOT EXECUTED (this write), ")];
     if let Some(before) = before {
         pieces.extend([
             Piece::of(clean(&before.words)).instead(6, in_short(before.reason)),
-            Piece::of(fields(&before.fields)).clip(2, 40).clip(10, 14),
+            Piece::of(fields(&before.fields)).clip(2, 40).clip(11, 14),
             Piece::fixed(": "),
         ]);
     }
@@ -59,7 +62,7 @@ pub fn pending(
         Piece::fixed(" by agent "),
         Piece::of(clean(&proposal.requester.agent))
             .clip(3, 24)
-            .clip(9, 12),
+            .clip(10, 12),
         Piece::of(
             ". Neither success nor failure: stop, do not retry or work around it, tell the user it"
                 .to_owned(),
@@ -77,7 +80,8 @@ pub fn pending(
             " Poll: kubectl get approvalrequests.grantgate.dev {name} -n {namespace}"
         ))
         // Whole or not at all: without its name the command would list, which an agent may not. The name stands early anyway.
-        .instead(7, ""),
+        .instead(7, format!(" Poll: kubectl get {SHORT_NAME} {name} -n {namespace}"))
+        .instead(9, ""),
     ]);
     fit(MAX, pieces)
 }
@@ -231,7 +235,7 @@ enum Shorter {
     /// Its middle is cut out, as far as needed and down to so many characters.
     Clip(usize),
     /// Another text stands for it.
-    Instead(&'static str),
+    Instead(String),
 }
 
 impl Piece {
@@ -251,8 +255,8 @@ impl Piece {
         self
     }
 
-    fn instead(mut self, turn: u8, text: &'static str) -> Self {
-        self.shorter.push((turn, Shorter::Instead(text)));
+    fn instead(mut self, turn: u8, text: impl Into<String>) -> Self {
+        self.shorter.push((turn, Shorter::Instead(text.into())));
         self
     }
 }
@@ -276,7 +280,7 @@ fn fit(max: usize, mut pieces: Vec<Piece>) -> String {
                     *text = clip(text, text.len().saturating_sub(over).max(*least));
                 }
                 Some(Shorter::Instead(instead)) if text.len() > instead.len() => {
-                    *text = (*instead).to_owned();
+                    text.clone_from(instead);
                 }
                 _ => {}
             }
@@ -400,7 +404,7 @@ mod tests {
         let line = pending(&filed("web"), &proposal(), None, 2);
         good(&line, MAX);
         assert!(
-            line.contains(" 2 write(s) seconds ago were admitted."),
+            line.contains(" 2 write(s) just now were admitted."),
             "{line}"
         );
     }

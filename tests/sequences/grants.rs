@@ -1,18 +1,22 @@
 //! Grants that were deleted, copied, restored or kept beyond what they were for.
 
-use grantgate::api::{Grant, approval_request::RequestPhase, grant::GrantPhase};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+use grantgate::{
+    api::{Grant, approval_request::RequestPhase, grant::GrantPhase},
+    cluster::lease::REACHED,
 };
-use serde_json::json;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{
         User,
         wait::{PATIENCE, eventually},
     },
-    stack::{Agent, Stack, grant_phase, installed, request_phase},
+    stack::{Agent, SYSTEM, Stack, grant_phase, installed, request_phase},
 };
 
 /// Writes as the controller's own account, which alone may.
@@ -42,6 +46,45 @@ async fn used_grant(stack: &Stack<'_>, agent: &Agent) -> Grant {
     stack
         .grant(&agent.namespace, grant.metadata.name.as_deref().unwrap())
         .await
+}
+
+#[tokio::test]
+async fn w10_the_thirty_third_open_use_is_busy() {
+    let stack = installed().await;
+    let agent = stack.agent("w10").await;
+    stack
+        .put_policy(
+            &agent.name,
+            json!({"validity": {"uses": 40, "durationSeconds": 600}}),
+        )
+        .await;
+    let grant = used_grant(stack, &agent).await;
+    // As if thirty-one more calls had come at once.
+    let mut full = grant.clone();
+    let status = full.status.as_mut().unwrap();
+    let one = status.uses.values().next().unwrap().clone();
+    for number in 1..32 {
+        let uid = format!("00000000-0000-4000-8000-{number:012}");
+        status.uses.insert(uid, one.clone());
+    }
+    status.used = Some(32);
+    let account = stack
+        .cluster
+        .service_account(SYSTEM, "grantgate-webhook")
+        .await;
+    let api: Api<Grant> = Api::namespaced(stack.cluster.client(&account), &agent.namespace);
+    let name = grant.metadata.name.as_deref().unwrap();
+    api.replace_status(name, &PostParams::default(), &full)
+        .await
+        .unwrap();
+    let answer = stack
+        .scale(&agent, 5)
+        .await
+        .expect_refused("ApprovalUnavailable");
+    assert!(answer.has_cause("Busy"), "{answer:?}");
+    let after = stack.grant(&agent.namespace, name).await.status.unwrap();
+    assert_eq!((after.used, after.uses.len()), (Some(32), 32));
+    assert_eq!(stack.replicas(&agent.namespace).await, 3);
 }
 
 #[tokio::test]
@@ -76,6 +119,24 @@ async fn a_deleted_grant_is_never_minted_again() {
     );
 }
 
+/// Waits until every replica knows what there was at a revision.
+async fn wait_reached(stack: &Stack<'_>, resource: &str, resource_version: &str) {
+    let leases: Api<Lease> = Api::namespaced(stack.cluster.admin(), SYSTEM);
+    let webhooks = ListParams::default().labels("grantgate.dev/component=webhook");
+    eventually("every replica has reached it", PATIENCE, async || {
+        let leases = leases.list(&webhooks).await.unwrap().items;
+        let have = leases.iter().filter(|lease| {
+            let reached = lease.annotations().get(REACHED).cloned().unwrap_or_default();
+            let reached: Value = serde_json::from_str(&reached).unwrap_or_default();
+            let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+            number(reached[resource].as_str().unwrap_or_default()) >= number(resource_version)
+        });
+        (have.count() == stack.webhooks.len()).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_restored_copy_of_a_grant_never_works() {
     let stack = installed().await;
@@ -87,7 +148,8 @@ async fn a_restored_copy_of_a_grant_never_works() {
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let mut copy = Grant::new(&name, grant.spec.clone());
     copy.metadata.namespace = Some(agent.namespace.clone());
-    api.create(&PostParams::default(), &copy).await.unwrap();
+    let copy = api.create(&PostParams::default(), &copy).await.unwrap();
+    wait_reached(stack, "grants", copy.metadata.resource_version.as_deref().unwrap()).await;
     let answer = stack.scale(&agent, 5).await;
     assert_eq!(answer.status, 403, "{answer:?}");
     assert_eq!(stack.replicas(&agent.namespace).await, 3);

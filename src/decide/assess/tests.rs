@@ -207,7 +207,7 @@ fn what_is_nested_too_deep_is_refused_in_words() {
 }
 
 #[test]
-fn the_same_end_state_by_five_verbs_is_one_proposal() {
+fn the_same_end_state_by_four_patches_is_one_proposal() {
     let digests: std::collections::BTreeSet<String> =
         ["put", "json-patch", "merge-patch", "strategic-merge-patch"]
             .map(|verb| {
