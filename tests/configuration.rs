@@ -1,6 +1,7 @@
 //! What the controller keeps: exactly the declared identities are sent to the gate, it is proven through each API server, and what
 //! somebody changes comes back.
 
+mod forged;
 mod kept;
 mod sent;
 
