@@ -1,5 +1,6 @@
 //! The only place that talks to the API server: client, watches, the view made of them, and the compare-and-swap writes.
 
+pub mod background;
 pub mod client;
 pub mod clock;
 pub mod discovery;

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use grantgate::{
     cluster::{
+        background,
         client::{self, ConnectOptions},
         clock::Clock,
         lease,
@@ -126,12 +127,12 @@ async fn control(arguments: Arguments) -> anyhow::Result<()> {
                     tracing::info!(replica, "does not lead");
                 }
             }
-            Some(ended) = work.join_next() => {
-                // Nothing that works ends by itself: another replica, or this one started again, does better than half the work.
-                match ended {
-                    Ok(()) => bail!("a part of the controller has ended"),
-                    Err(error) => bail!("a part of the controller has ended: {error}"),
-                }
+            // Nothing that works ends by itself: another replica, or this one started again, does better than half the work.
+            words = background::first_to_end(&mut work), if !work.is_empty() => {
+                bail!("a part of the controller has ended: {words}");
+            }
+            words = background::first_to_end(&mut background) => {
+                bail!("a part of the controller has ended: {words}");
             }
         }
     }

@@ -1,11 +1,17 @@
 //! `grantgate webhook`: one replica of the gate, the guard and the stamp.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use grantgate::{
     cluster::{
+        background,
         client::{self, ConnectOptions},
         clock::Clock,
         lease::Heartbeat,
@@ -86,7 +92,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         arguments.tls_cert.is_none().then_some(material),
     ));
     let reached = view.clone();
-    let (heartbeat, beating) = Heartbeat::start(
+    let (heartbeat, mut beating) = Heartbeat::start(
         &client,
         &arguments.namespace,
         format!("grantgate-webhook-{identity}"),
@@ -147,18 +153,24 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         },
     };
     tracing::info!(identity, namespace = arguments.namespace, "starting");
-    let drained = serve::run(
-        options,
-        admission.clone(),
-        readiness,
-        metrics,
-        told_to_stop(),
-    )
-    .await?;
+    let broken = OnceLock::new();
+    let stop = async {
+        // A replica whose watches or sign of life have ended can never be ready again: it ends, and is started anew.
+        let words = tokio::select! {
+            () = told_to_stop() => return,
+            words = background::first_to_end(&mut background) => words,
+            ended = &mut beating => background::how(ended),
+        };
+        tracing::error!(words, "a part of this replica has ended");
+        let _ = broken.set(words);
+    };
+    let drained = serve::run(options, admission.clone(), readiness, metrics, stop).await?;
     admission.finish().await;
     tracing::info!(cut = drained.cut, "stopped");
-    beating.abort();
-    Ok(())
+    match broken.get() {
+        Some(words) => bail!("a part of this replica has ended: {words}"),
+        None => Ok(()),
+    }
 }
 
 /// Name of the readiness condition on the fingerprint key: without it Secret values could not be compared.

@@ -22,6 +22,7 @@ use crate::{
         grant::{GrantPhase, UseEffect},
     },
     cluster::{
+        background,
         client::within,
         index::Index,
         lease::{COMPONENT_LABEL, Replica, WEBHOOK_COMPONENT},
@@ -52,11 +53,17 @@ const AT_ONCE: usize = 8;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Keeps records for as long as it is polled: while this replica leads. Dropping it ends it between two writes or within one; the next
-/// run, here or elsewhere, goes on from what is stored.
+/// run, here or elsewhere, goes on from what is stored. Returns only when a watch of it has ended.
 pub async fn run(ctx: Arc<Context>) {
     let mut tasks = JoinSet::new();
     let desk = Desk::start(ctx, &mut tasks);
-    tokio::join!(keep(&desk), settle_all(&desk));
+    tokio::select! {
+        () = keep(&desk) => {}
+        () = settle_all(&desk) => {}
+        words = background::first_to_end(&mut tasks) => {
+            tracing::error!(words, "a watch of the records has ended");
+        }
+    }
 }
 
 async fn rest(span: Duration) {
