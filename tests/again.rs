@@ -33,7 +33,11 @@ async fn asks_anew(
     assert_eq!(stack.requests(namespace).await.len(), known + 1);
     let previous = next.spec.previous.clone().unwrap();
     assert_eq!(
-        (previous.name.as_str(), Some(&previous.uid), previous.reason.as_str()),
+        (
+            previous.name.as_str(),
+            Some(&previous.uid),
+            previous.reason.as_str()
+        ),
         (name, ended.metadata.uid.as_ref(), reason)
     );
     let after = stack.request(namespace, name).await;
@@ -141,12 +145,17 @@ async fn after_the_grant_ran_out_unused() {
 
 #[tokio::test]
 async fn after_the_grant_was_spent() {
-    twice("spent", json!({}), "Spent", async |stack, agent, request| {
-        let grant = stack.approve_request(request).await.grant.unwrap();
-        stack.scale(agent, 5).await.expect_ok();
-        assert_eq!(stack.uses(&grant).await.len(), 1);
-        stack.admin_scale(&agent.namespace, 3).await;
-    })
+    twice(
+        "spent",
+        json!({}),
+        "Spent",
+        async |stack, agent, request| {
+            let grant = stack.approve_request(request).await.grant.unwrap();
+            stack.scale(agent, 5).await.expect_ok();
+            assert_eq!(stack.uses(&grant).await.len(), 1);
+            stack.admin_scale(&agent.namespace, 3).await;
+        },
+    )
     .await;
 }
 
@@ -167,11 +176,16 @@ async fn after_the_grant_was_revoked() {
 
 #[tokio::test]
 async fn after_the_grant_went_stale() {
-    twice("stale", json!({}), "Stale", async |stack, agent, request| {
-        stack.approve_request(request).await;
-        let now = stack.replicas(&agent.namespace).await;
-        stack.admin_scale(&agent.namespace, 7 - now).await;
-    })
+    twice(
+        "stale",
+        json!({}),
+        "Stale",
+        async |stack, agent, request| {
+            stack.approve_request(request).await;
+            let now = stack.replicas(&agent.namespace).await;
+            stack.admin_scale(&agent.namespace, 7 - now).await;
+        },
+    )
     .await;
 }
 

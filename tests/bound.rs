@@ -363,4 +363,3 @@ async fn an_unrelated_change_leaves_the_grant_good() {
         .await
         .expect_ok();
 }
-

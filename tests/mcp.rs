@@ -1,9 +1,6 @@
 //! The MCP side: the server as its makers publish it, and a client that calls it as an agent's harness does.
 
-#![allow(
-    dead_code,
-    reason = "the demonstration and the suite use parts of it"
-)]
+#![allow(dead_code, reason = "the demonstration and the suite use parts of it")]
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -28,13 +28,10 @@ use crate::{
         discovery,
         index::Index,
         sources::Sources,
-        watch::{self, Change, Progress},
+        watch::{self, Change, Progress, WatchError},
     },
     decide::{redact::Redactor, world::World},
 };
-
-/// A view older than this decides nothing. A watch ends by itself after ten seconds, so a healthy one is never so old.
-pub const MAX_AGE: Duration = Duration::from_secs(20);
 
 /// The view, kept by one watch per kind.
 pub struct View {
@@ -53,20 +50,25 @@ pub struct View {
 /// Why the view decides nothing.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ViewError {
-    /// Not everything was listed yet.
-    #[error("not listed yet: {0}")]
-    NotSynced(String),
-    /// A watch is silent for too long.
-    #[error("nothing heard of {resource} for {seconds} s")]
-    TooOld {
-        /// Which.
-        resource: &'static str,
-        /// For how long.
-        seconds: u64,
-    },
+    /// Something was not listed yet, or not heard of lately.
+    #[error("{0}")]
+    Watch(#[from] WatchError),
     /// The clock cannot be trusted.
     #[error("{0}")]
     Clock(#[from] super::clock::ClockError),
+}
+
+impl ViewError {
+    /// Whether another says the same, in whatever numbers.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Watch(a), Self::Watch(b)) => a.is_like(b),
+            (Self::Clock(a), Self::Clock(b)) => {
+                std::mem::discriminant(a) == std::mem::discriminant(b)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl View {
@@ -116,29 +118,12 @@ impl View {
     }
 
     /// Whether everything was listed and heard of lately.
-    pub fn fresh(&self) -> Result<(), ViewError> {
-        let missing: Vec<&str> = self
-            .progress
-            .iter()
-            .filter(|progress| !progress.synced())
-            .map(|progress| progress.resource)
-            .collect();
-        if !missing.is_empty() {
-            return Err(ViewError::NotSynced(missing.join(", ")));
-        }
+    pub fn fresh(&self) -> Result<(), WatchError> {
+        watch::fresh(self.progress.iter().map(AsRef::as_ref))?;
         if !self.discovered.load(Ordering::Acquire) {
-            return Err(ViewError::NotSynced(
+            return Err(WatchError::NotSynced(
                 "the API server's resources".to_owned(),
             ));
-        }
-        for progress in &self.progress {
-            let age = progress.age();
-            if age > MAX_AGE {
-                return Err(ViewError::TooOld {
-                    resource: progress.resource,
-                    seconds: age.as_secs(),
-                });
-            }
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ use super::client::{CALL_TIMEOUT, within};
 const WATCH_SECONDS: u32 = 10;
 /// How much later than that its end may arrive.
 const GRACE: Duration = Duration::from_secs(4);
+/// What a watch is silent about for longer than this is not known. It ends by itself after ten seconds, so a healthy one is never so old.
+pub const MAX_AGE: Duration = Duration::from_secs(20);
 const PAGE: u32 = 500;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_LAST: Duration = Duration::from_secs(5);
@@ -45,6 +47,54 @@ pub struct Progress {
     pub resource: &'static str,
     synced: AtomicBool,
     state: Mutex<Reached>,
+}
+
+/// Why what a watch brings is not to be relied on.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum WatchError {
+    /// The first list is not in.
+    #[error("not listed yet: {0}")]
+    NotSynced(String),
+    /// It is silent for too long.
+    #[error("nothing heard of {resource} for {seconds} s")]
+    TooOld {
+        /// Which.
+        resource: &'static str,
+        /// For how long.
+        seconds: u64,
+    },
+}
+
+impl WatchError {
+    /// Whether another says the same, however long it lasts meanwhile.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::TooOld { resource: a, .. }, Self::TooOld { resource: b, .. }) => a == b,
+            (a, b) => a == b,
+        }
+    }
+}
+
+/// Whether all of these were listed, and heard of lately.
+pub fn fresh<'p>(all: impl Iterator<Item = &'p Progress> + Clone) -> Result<(), WatchError> {
+    let missing: Vec<&str> = all
+        .clone()
+        .filter(|progress| !progress.synced())
+        .map(|progress| progress.resource)
+        .collect();
+    if !missing.is_empty() {
+        return Err(WatchError::NotSynced(missing.join(", ")));
+    }
+    for progress in all {
+        let age = progress.age();
+        if age > MAX_AGE {
+            return Err(WatchError::TooOld {
+                resource: progress.resource,
+                seconds: age.as_secs(),
+            });
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug)]
@@ -74,6 +124,11 @@ impl Progress {
     /// Time since the server last proved that nothing is missing.
     pub fn age(&self) -> Duration {
         self.lock().heard.elapsed()
+    }
+
+    /// Whether it was listed, and heard of lately.
+    pub fn fresh(&self) -> Result<(), WatchError> {
+        fresh(std::iter::once(self))
     }
 
     /// The resourceVersion reached.
@@ -118,12 +173,21 @@ pub async fn run(api: Api<DynamicObject>, progress: Arc<Progress>, mut sink: imp
                 continue;
             }
         };
+        // Said once for each reason: it is tried every few seconds, and its age says the rest.
+        let mut said = None;
         loop {
             match follow(&api, &progress, &mut version, &mut sink).await {
-                Ok(()) => backoff = BACKOFF_FIRST,
+                Ok(()) => {
+                    backoff = BACKOFF_FIRST;
+                    said = None;
+                }
                 Err(Broken::Relist) => break,
                 Err(Broken::Again(why)) => {
-                    tracing::debug!(resource = progress.resource, why, "watch broke off");
+                    let why = Some(why);
+                    if said != why {
+                        tracing::warn!(resource = progress.resource, why, "a watch broke off");
+                        said = why;
+                    }
                     pause(&mut backoff).await;
                 }
             }

@@ -36,6 +36,9 @@ pub enum CertificateError {
         /// What it says.
         error: CallError,
     },
+    /// What the webhook configurations trust could not be read.
+    #[error("webhook configurations: {0}")]
+    Configurations(CallError),
     /// The certificate could not be made.
     #[error(transparent)]
     Certs(#[from] CertsError),

@@ -249,11 +249,12 @@ pub struct Leaving {
 }
 
 /// Who leaves: what the installed configuration sends and no identity declares. It goes on being sent until the time that the
-/// configuration's annotation names, so that a controller that took over meanwhile does the same.
+/// configuration's annotation names, so that a controller that took over meanwhile does the same. Without `now`, who is declared or
+/// what time it is cannot be told: nobody leaves, and whoever has left begins anew once it can.
 pub fn leaving(
     live: Option<&ValidatingWebhookConfiguration>,
     declared: &Subjects,
-    now: Timestamp,
+    now: Option<Timestamp>,
 ) -> Leaving {
     let Some(live) = live else {
         return Leaving::default();
@@ -266,6 +267,12 @@ pub fn leaving(
     if gone.is_empty() {
         return Leaving::default();
     }
+    let Some(now) = now else {
+        return Leaving {
+            subjects: gone,
+            ..Leaving::default()
+        };
+    };
     let digest = gate_entries::hash(gone.lines());
     let known = live
         .annotations()

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, PostParams},
+};
+use serde_json::{Map, Value, json};
 
 use super::{
     canary::{Proof, Proven},
@@ -18,6 +22,7 @@ use crate::{
         gate_entries::Subjects,
         policy::Problem,
         record::whole_seconds,
+        subject, visible,
     },
 };
 
@@ -32,6 +37,8 @@ pub struct Gate {
     pub left_out: Vec<String>,
     /// Why the API server refused the newest configuration, if it did.
     pub refused: Option<String>,
+    /// Why it is not known for certain what it should send, or sends: then nobody is called enforced.
+    pub doubt: Option<String>,
     /// What canaries showed; empty before the first.
     pub proven: Vec<Proven>,
 }
@@ -118,6 +125,13 @@ fn entries_of(identity: &AgentIdentity, gate: &Gate) -> Vec<usize> {
 
 fn enforced(identity: &AgentIdentity, gate: &Gate) -> (&'static str, &'static str, String) {
     let name = identity.name_any();
+    let unknown = identity.spec.subjects.iter().position(subject::is_unknown);
+    if let Some(at) = unknown {
+        let words = format!(
+            "spec.subjects[{at}] is of a kind that this version does not know, and is not sent to the gate"
+        );
+        return (FALSE, "UnknownSubject", words);
+    }
     if gate.left_out.contains(&name) {
         let words = "the gate's configuration has no room for its subjects: older identities fill it. Use groups instead of many names";
         return (FALSE, "TooManySubjects", words.to_owned());
@@ -129,7 +143,7 @@ fn enforced(identity: &AgentIdentity, gate: &Gate) -> (&'static str, &'static st
     let missing = Subjects::of(&identity.spec.subjects).without(&sent);
     if !missing.is_empty() {
         let lines: Vec<String> = missing.lines().take(3).collect();
-        let lines = crate::decide::visible::visible(&lines.join(", "));
+        let lines = visible::visible(&lines.join(", "));
         return match &gate.refused {
             Some(why) => (
                 FALSE,
@@ -138,14 +152,17 @@ fn enforced(identity: &AgentIdentity, gate: &Gate) -> (&'static str, &'static st
                     "not sent to the gate: {lines}; the API server refused the configuration: {why}"
                 ),
             ),
-            None => (FALSE, "NotSent", format!("not sent to the gate: {lines}")),
+            None if gate.doubt.is_none() => {
+                (FALSE, "NotSent", format!("not sent to the gate: {lines}"))
+            }
+            None => (UNKNOWN, "NotProven", gate.doubt.clone().unwrap_or_default()),
         };
     }
     if gate.proven.is_empty() {
         return (UNKNOWN, "NotTried", "no canary was answered yet".to_owned());
     }
     let entries = entries_of(identity, gate);
-    let mut doubt = None;
+    let mut doubt = gate.doubt.clone();
     for server in &gate.proven {
         match server.of(entries.iter().copied()) {
             Proof::Enforced => {}
@@ -169,6 +186,44 @@ fn enforced(identity: &AgentIdentity, gate: &Gate) -> (&'static str, &'static st
             ),
         ),
     }
+}
+
+/// An identity that cannot be read, with a status that says so: what it says now is not what is enforced. `None`: it says so already.
+pub fn unreadable(mut object: DynamicObject, why: &str, now: Timestamp) -> Option<DynamicObject> {
+    let generation = object.metadata.generation;
+    let status = object.data.get("status").cloned().unwrap_or_default();
+    let known = status.get("conditions").cloned().unwrap_or_default();
+    let mut conditions: Vec<Condition> = serde_json::from_value(known).unwrap_or_default();
+    let before = conditions.clone();
+    let words = format!("it cannot be read: {}", visible::one_line(why, 512));
+    let valid = observed(VALID, FALSE, "Unreadable", &words);
+    conditions::set(&mut conditions, valid, generation, now);
+    let words = "what it declares cannot be read; what it declared before stays with the gate";
+    let enforced = observed(ENFORCED, UNKNOWN, "Unreadable", words);
+    conditions::set(&mut conditions, enforced, generation, now);
+    if conditions == before {
+        return None;
+    }
+    let mut status = match status {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    status.insert("conditions".to_owned(), json!(conditions));
+    object
+        .data
+        .as_object_mut()?
+        .insert("status".to_owned(), Value::Object(status));
+    Some(object)
+}
+
+/// Writes the status of an identity that cannot be read, under the revision that was seen.
+pub async fn write_unreadable(client: &Client, object: &DynamicObject) -> Result<(), CallError> {
+    let resource = ApiResource::erase::<AgentIdentity>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let name = object.name_any();
+    let params = PostParams::default();
+    within(LIMIT, api.replace_status(&name, &params, object)).await?;
+    Ok(())
 }
 
 /// Writes a status if it differs, under the revision that was read. Whether it was written.
@@ -283,6 +338,59 @@ mod tests {
         is(&gate, "TooManySubjects");
         gate.left_out = vec!["ops-bot".to_owned()];
         is(&gate, "TooManySubjects");
+    }
+
+    #[test]
+    fn what_is_in_doubt_is_not_called_enforced() {
+        let bot = identity(json!([{"user": "bot"}]));
+        let gate = |subjects: &[&str]| Gate {
+            installed: vec![entry(subjects)],
+            proven: vec![server("https://a", &[Proof::Enforced])],
+            doubt: Some("nothing heard of agentidentities for 21 s".to_owned()),
+            ..Gate::default()
+        };
+        assert_eq!(seen(&bot, &gate(&["bot"])).0, "Unknown");
+        assert_eq!(
+            seen(&bot, &gate(&[])).0,
+            "Unknown",
+            "not read is not absent"
+        );
+    }
+
+    #[test]
+    fn a_subject_of_an_unknown_kind_is_neither_valid_nor_enforced() {
+        let newer = identity(json!([{"user": "bot"}, {"workload": {"name": "w"}}]));
+        let gate = Gate {
+            installed: vec![entry(&["bot"])],
+            proven: vec![server("https://a", &[Proof::Enforced])],
+            ..Gate::default()
+        };
+        assert_eq!(seen(&newer, &gate).1, "UnknownSubject");
+        let problems = subject::identity_problems(&Default::default(), &[], &[], &newer);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].path, "spec.subjects[1]");
+    }
+
+    #[test]
+    fn an_unreadable_identity_says_so_once() {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "grantgate.dev/v1alpha1", "kind": "AgentIdentity",
+            "metadata": {"name": "a", "generation": 2}, "spec": {"subjects": 7},
+            "status": {"conditions": [{
+                "type": "Enforced", "status": "True", "reason": "Proven", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap();
+        let told = unreadable(object, "no subjects", Timestamp::UNIX_EPOCH).unwrap();
+        let conditions: Vec<Condition> =
+            serde_json::from_value(told.data["status"]["conditions"].clone()).unwrap();
+        assert!(!conditions::holds(&conditions, "Enforced"));
+        assert_eq!(
+            conditions::get(&conditions, "Valid").unwrap().reason,
+            "Unreadable"
+        );
+        assert_eq!(unreadable(told, "no subjects", Timestamp::MAX), None);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl From<&AgentIdentity> for Agent {
 pub fn shared_subjects<'a>(agents: impl Iterator<Item = &'a Agent>) -> Vec<(Subject, Vec<String>)> {
     let mut seen: HashMap<Subject, Vec<String>> = HashMap::new();
     for agent in agents {
-        for subject in &agent.subjects {
+        for subject in agent.subjects.iter().filter(|subject| !is_unknown(subject)) {
             let names = seen.entry(plain(subject)).or_default();
             if !names.contains(&agent.name) {
                 names.push(agent.name.clone());
@@ -106,6 +106,12 @@ pub fn identity_problems(
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (at, subject) in identity.spec.subjects.iter().enumerate() {
+        if is_unknown(subject) {
+            problems.push(Problem::new(
+                format!("spec.subjects[{at}]"),
+                "a subject of a kind that this version does not know: the gate is not told of it",
+            ));
+        }
         let Some(username) = plain(subject).user else {
             continue;
         };
@@ -148,6 +154,11 @@ pub fn plain(subject: &Subject) -> Subject {
         },
         None => subject.clone(),
     }
+}
+
+/// A subject without any member that is known here: a newer version's.
+pub fn is_unknown(subject: &Subject) -> bool {
+    *subject == Subject::default()
 }
 
 impl Agents {

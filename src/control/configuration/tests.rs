@@ -117,24 +117,43 @@ fn what_is_as_it_should_be_is_kept_and_any_drift_replaced() {
 fn those_who_leave_are_sent_for_another_minute_whoever_leads_then() {
     let live = gate_of(&["stays", "goes"]);
     let declared = users(&["stays"]);
-    let first = leaving(Some(&live), &declared, at(100));
+    let first = leaving(Some(&live), &declared, Some(at(100)));
     assert_eq!(first.subjects, users(&["goes"]));
     assert_eq!(first.until, Some(at(160)));
     assert!(first.news);
 
     // The next round, perhaps of another process, reads the annotation.
     let live = with_leaving(live, &first);
-    let again = leaving(Some(&live), &declared, at(150));
+    let again = leaving(Some(&live), &declared, Some(at(150)));
     assert_eq!((again.until, again.news), (Some(at(160)), false));
-    assert_eq!(leaving(Some(&live), &declared, at(160)), Leaving::default());
+    assert_eq!(
+        leaving(Some(&live), &declared, Some(at(160))),
+        Leaving::default()
+    );
 
     // Declared again: nobody leaves, and the annotation goes.
     let back = users(&["stays", "goes"]);
-    assert_eq!(leaving(Some(&live), &back, at(150)), Leaving::default());
+    assert_eq!(
+        leaving(Some(&live), &back, Some(at(150))),
+        Leaving::default()
+    );
     let Plan::Replace(wanted) = plan(Some(&live), &gate_of(&["stays", "goes"])) else {
         panic!("the annotation stayed");
     };
     assert!(wanted.annotations().is_empty());
+}
+
+#[test]
+fn nobody_leaves_while_it_is_not_known_who_is_declared() {
+    let live = gate_of(&["stays", "goes"]);
+    let declared = users(&["stays"]);
+    let leaves = leaving(Some(&live), &declared, None);
+    assert_eq!(leaves.subjects, users(&["goes"]));
+    assert_eq!((leaves.until, leaves.news), (None, false));
+    // Known again: their minute begins.
+    let live = with_leaving(live, &leaves);
+    let leaves = leaving(Some(&live), &declared, Some(at(500)));
+    assert_eq!((leaves.until, leaves.news), (Some(at(560)), true));
 }
 
 #[test]
