@@ -3,7 +3,7 @@
 use grantgate::api::ClusterApprovalPolicy;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::ReplicaSet,
-    core::v1::Namespace,
+    coordination::v1::Lease, core::v1::Namespace,
 };
 use kube::{
     Api,
@@ -15,9 +15,10 @@ use crate::{
     cluster::{
         Cluster, User,
         http::{Tls, send},
+        process::Process,
         wait::{PATIENCE, eventually},
     },
-    stack::{Agent, Answer, Setup, Stack, deployment, kubeconfig_at, with_controllers},
+    stack::{Agent, Answer, SYSTEM, Setup, Stack, deployment, kubeconfig_at, with_controllers},
 };
 
 /// What a replica says about itself: HTTP status and words of `/readyz`.
@@ -237,6 +238,43 @@ async fn a_replica_whose_clock_is_ten_minutes_off_is_not_ready_and_decides_nothi
     }
     stack.scale(&agent, 5).await.expect_ok();
     assert_eq!(stack.replicas(&agent.namespace).await, 5);
+}
+
+async fn wait_for_leader(cluster: &Cluster, name: &str) {
+    let leases: Api<Lease> = Api::namespaced(cluster.admin(), SYSTEM);
+    eventually(&format!("{name} leads"), PATIENCE, async || {
+        let lease = leases.get("grantgate-controller").await.ok()?;
+        (lease.spec?.holder_identity? == name).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_decide_still_gates_new_agents_and_gives_way_to_one_that_can() {
+    let cluster = Cluster::start(with_controllers()).await;
+    let proxy = cluster.api_proxy(0);
+    let kubeconfig = kubeconfig_at(&cluster, proxy.endpoint(), "grantgate-controller").await;
+    let setup = Setup {
+        controller_kubeconfig: Some(kubeconfig),
+        ..Setup::default()
+    };
+    let mut stack = Stack::start(&cluster, setup).await;
+    wait_for_leader(&cluster, "controller").await;
+    proxy.faults().shift_date(600);
+    let first = stack.controller.as_mut().unwrap();
+    first
+        .wait_for_log("cannot do the leader's work", PATIENCE)
+        .await
+        .unwrap();
+    let agent = stack.agent("late").await;
+    stack.wait_enforced(&agent.name).await;
+
+    let recipe = stack.controller_recipe("second", &Setup::default()).await;
+    let _second = Process::start(recipe.unwrap()).unwrap();
+    wait_for_leader(&cluster, "second").await;
+    stack.approved_scale(&agent, 5).await;
+    stack.scale(&agent, 5).await.expect_ok();
 }
 
 #[tokio::test]

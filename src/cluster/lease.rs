@@ -24,6 +24,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     client::{CallError, within},
     clock::Clock,
+    view::{Said, ViewError},
 };
 use crate::decide::revision;
 
@@ -33,8 +34,13 @@ pub const DURATION: Duration = Duration::from_secs(15);
 const DURATION_SECONDS: i32 = 15;
 /// A holder that could not renew for so long stops by itself, before anybody takes over.
 const GIVE_UP: Duration = Duration::from_secs(10);
+/// A leader that cannot do the work for so long gives it to others.
+const UNFIT: Duration = Duration::from_secs(10);
+/// For so long who cannot do the work leaves a free Lease to others.
+const OTHERS_FIRST: Duration = Duration::from_secs(30);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Label that tells replicas' Leases from others.
 pub const COMPONENT_LABEL: &str = "grantgate.dev/component";
@@ -50,27 +56,39 @@ pub enum Step {
     Take,
     /// We hold it: renew it.
     Renew,
-    /// Somebody else holds it.
+    /// We hold it and cannot do the work: give it back.
+    GiveUp,
+    /// Somebody else holds it, or should.
     Wait,
 }
 
-/// Decides. `unchanged_for` is how long we have seen the Lease unchanged: a holder's own timestamps may be of another clock.
-pub fn step(spec: Option<&LeaseSpec>, me: &str, unchanged_for: Duration) -> Step {
-    let Some(spec) = spec else { return Step::Take };
-    match spec.holder_identity.as_deref() {
-        Some(holder) if holder == me => Step::Renew,
-        None | Some("") => Step::Take,
-        Some(_) => {
-            let holds_for = spec
-                .lease_duration_seconds
-                .and_then(|seconds| u64::try_from(seconds).ok())
-                .map_or(DURATION, Duration::from_secs);
-            if unchanged_for > holds_for {
-                Step::Take
-            } else {
-                Step::Wait
-            }
+/// Decides. `unchanged_for` is how long we have seen the Lease unchanged: a holder's own timestamps may be of another clock. `unfit_for`
+/// is how long we could not have done the work; `None`: we can. Who cannot lets others go first, and takes what nobody else takes: the
+/// gate is looked after also while nothing can be decided.
+pub fn step(
+    spec: Option<&LeaseSpec>,
+    me: &str,
+    unchanged_for: Duration,
+    unfit_for: Option<Duration>,
+) -> Step {
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+    let free_after = match holder {
+        Some(holder) if holder == me => {
+            let is_long = unfit_for.is_some_and(|span| span > UNFIT);
+            return if is_long { Step::GiveUp } else { Step::Renew };
         }
+        None | Some("") => Duration::ZERO,
+        Some(_) => spec
+            .and_then(|spec| spec.lease_duration_seconds)
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(DURATION, Duration::from_secs),
+    };
+    let others_first = unfit_for.map_or(Duration::ZERO, |_| OTHERS_FIRST);
+    let wait = free_after.saturating_add(others_first);
+    if unchanged_for > wait || wait.is_zero() {
+        Step::Take
+    } else {
+        Step::Wait
     }
 }
 
@@ -82,13 +100,67 @@ async fn rest(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
+/// One replica's candidacy. Time is an argument.
+#[derive(Debug)]
+struct Candidate {
+    /// When the last renewal that landed was begun.
+    renewed: Instant,
+    /// Since when the work could not be done.
+    unfit_since: Option<Instant>,
+    /// When it was given up: others go first for a while.
+    gave_up: Option<Instant>,
+}
+
+impl Candidate {
+    fn new(now: Instant) -> Self {
+        Self {
+            renewed: now,
+            unfit_since: None,
+            gave_up: None,
+        }
+    }
+
+    /// How long the work could not be done; `None`: it can be.
+    fn unfit_for(&mut self, is_fit: bool, now: Instant) -> Option<Duration> {
+        if is_fit {
+            self.unfit_since = None;
+        } else {
+            self.unfit_since.get_or_insert(now);
+        }
+        let rests = self
+            .gave_up
+            .is_some_and(|at| now.saturating_duration_since(at) < OTHERS_FIRST);
+        match self.unfit_since {
+            Some(since) => Some(now.saturating_duration_since(since)),
+            None => rests.then_some(Duration::ZERO),
+        }
+    }
+
+    /// The Lease is ours since a call that began at `started`; it was not before if `taken`.
+    fn holds(&mut self, started: Instant, taken: bool) {
+        self.renewed = started;
+        if taken {
+            // Its time begins anew: nobody else wanted it.
+            self.unfit_since = None;
+            self.gave_up = None;
+        }
+    }
+
+    /// Until then nobody else can have taken what we hold.
+    fn stops_at(&self) -> Instant {
+        self.renewed + GIVE_UP
+    }
+}
+
 /// Runs for leadership until the last receiver is dropped. The receiver says whether we lead; it turns false before anybody else can take
-/// over. The task ends once a Lease that we held is given back, so that the next leader need not wait.
+/// over, also while a call hangs. `fit` is asked whether the work can be done. The task ends once a Lease that we held is given back, so
+/// that the next leader need not wait.
 pub fn run_for_leader(
     client: &Client,
     namespace: &str,
     name: &str,
     me: &str,
+    fit: impl Fn() -> Result<(), ViewError> + Send + Sync + 'static,
 ) -> (watch::Receiver<bool>, tokio::task::JoinHandle<()>) {
     let (leads, receiver) = watch::channel(false);
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
@@ -98,24 +170,55 @@ pub fn run_for_leader(
         let say = |leading: bool| {
             leads.send_if_modified(|known| std::mem::replace(known, leading) != leading);
         };
-        let (mut seen, mut seen_since, mut renewed) = (None, moment(), moment());
+        let (mut seen, mut seen_since) = (None, moment());
+        let mut candidate = Candidate::new(moment());
+        let mut said = Said::default();
         while !leads.is_closed() {
             let started = moment();
-            match attempt(&api, &name, &me, &mut seen, &mut seen_since).await {
-                Ok(true) => {
-                    renewed = started;
-                    say(true);
-                }
-                Ok(false) => say(false),
-                Err(error) => {
-                    tracing::warn!(%error, lease = name, "cannot renew");
-                    if renewed.elapsed() > GIVE_UP {
-                        say(false);
+            let unfit = fit().err();
+            if said.is_news(unfit.as_ref()) {
+                match &unfit {
+                    Some(why) => {
+                        tracing::warn!(%why, lease = name, "this replica cannot do the leader's work")
                     }
+                    None => tracing::info!(lease = name, "this replica can do the leader's work"),
                 }
             }
+            let unfit_for = candidate.unfit_for(unfit.is_none(), started);
+            let attempt = attempt(
+                &api,
+                &name,
+                &me,
+                &mut seen,
+                &mut seen_since,
+                unfit_for,
+                &say,
+            );
+            tokio::pin!(attempt);
+            let outcome = match tokio::time::timeout_at(candidate.stops_at(), &mut attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    say(false);
+                    attempt.await
+                }
+            };
+            match outcome {
+                Ok(Step::GiveUp) => candidate.gave_up = Some(moment()),
+                Ok(Step::Wait) => say(false),
+                Ok(step) => {
+                    candidate.holds(started, step == Step::Take);
+                    say(true);
+                }
+                Err(error) => tracing::warn!(%error, lease = name, "cannot renew"),
+            }
+            let leading = *leads.borrow();
+            let pause = match candidate.stops_at().checked_duration_since(moment()) {
+                Some(left) if leading => RENEW_EVERY.min(left),
+                _ => RENEW_EVERY,
+            };
             tokio::select! {
-                () = rest(RENEW_EVERY) => {}
+                () = rest(pause) => {}
+                () = until_fit(&fit), if unfit.is_some() && !leading => {}
                 () = leads.closed() => {}
             }
         }
@@ -126,18 +229,54 @@ pub fn run_for_leader(
     (receiver, task)
 }
 
+/// Ends once the work can be done: a replica that has just started need not wait for its next look at the Lease.
+async fn until_fit(fit: &impl Fn() -> Result<(), ViewError>) {
+    while fit().is_err() {
+        rest(LOOK_AGAIN).await;
+    }
+}
+
 type Seen = Option<(Option<String>, Option<MicroTime>, Option<String>)>;
 
+/// One look at the Lease and what follows from it. What is answered has been done.
 async fn attempt(
     api: &Api<Lease>,
     name: &str,
     me: &str,
     seen: &mut Seen,
     seen_since: &mut Instant,
-) -> Result<bool, CallError> {
-    let there = match within(CALL, api.get_opt(name)).await? {
-        Some(lease) => lease,
-        None => {
+    unfit_for: Option<Duration>,
+    say: &(impl Fn(bool) + Sync),
+) -> Result<Step, CallError> {
+    let there = within(CALL, api.get_opt(name)).await?;
+    let now_seen = there.as_ref().map(|lease| {
+        let spec = lease.spec.as_ref();
+        (
+            spec.and_then(|spec| spec.holder_identity.clone()),
+            spec.and_then(|spec| spec.renew_time.clone()),
+            lease.resource_version(),
+        )
+    });
+    if *seen != now_seen {
+        *seen = now_seen;
+        *seen_since = moment();
+    }
+    let spec = there.as_ref().and_then(|lease| lease.spec.as_ref());
+    let step = step(spec, me, seen_since.elapsed(), unfit_for);
+    let answer = match (step, there) {
+        (Step::Wait, _) => return Ok(Step::Wait),
+        (Step::GiveUp, _) => {
+            // Before it is free.
+            say(false);
+            release(api, name, me).await;
+            return Ok(Step::GiveUp);
+        }
+        (Step::Take | Step::Renew, Some(there)) => {
+            let mut taken = there.clone();
+            taken.spec = Some(held(there.spec.as_ref(), me));
+            within(CALL, api.replace(name, &PostParams::default(), &taken)).await
+        }
+        (Step::Take | Step::Renew, None) => {
             let lease = Lease {
                 metadata: ObjectMeta {
                     name: Some(name.to_owned()),
@@ -145,33 +284,12 @@ async fn attempt(
                 },
                 spec: Some(held(None, me)),
             };
-            return match within(CALL, api.create(&PostParams::default(), &lease)).await {
-                Ok(_) => Ok(true),
-                Err(error) if error.is_already_exists() => Ok(false),
-                Err(error) => Err(error),
-            };
+            within(CALL, api.create(&PostParams::default(), &lease)).await
         }
     };
-    let now_seen = Some((
-        there
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.holder_identity.clone()),
-        there.spec.as_ref().and_then(|spec| spec.renew_time.clone()),
-        there.resource_version(),
-    ));
-    if *seen != now_seen {
-        *seen = now_seen;
-        *seen_since = moment();
-    }
-    if step(there.spec.as_ref(), me, seen_since.elapsed()) == Step::Wait {
-        return Ok(false);
-    }
-    let mut taken = there.clone();
-    taken.spec = Some(held(there.spec.as_ref(), me));
-    match within(CALL, api.replace(name, &PostParams::default(), &taken)).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_conflict() => Ok(false),
+    match answer {
+        Ok(_) => Ok(step),
+        Err(error) if error.is_conflict() || error.is_already_exists() => Ok(Step::Wait),
         Err(error) => Err(error),
     }
 }
@@ -349,25 +467,80 @@ impl Replica {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_lease_is_taken_only_when_nobody_holds_it() {
-        let spec = |holder: &str| LeaseSpec {
+    fn spec(holder: &str) -> LeaseSpec {
+        LeaseSpec {
             holder_identity: Some(holder.to_owned()),
             lease_duration_seconds: Some(15),
             ..LeaseSpec::default()
+        }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_lease_is_taken_only_when_nobody_holds_it() {
+        let step = |holder, unchanged| step(Some(&spec(holder)), "me", seconds(unchanged), None);
+        assert_eq!(super::step(None, "me", seconds(0), None), Step::Take);
+        assert_eq!(step("", 0), Step::Take);
+        assert_eq!(step("me", 99), Step::Renew);
+        assert_eq!(step("other", 3), Step::Wait);
+        assert_eq!(step("other", 16), Step::Take);
+    }
+
+    #[test]
+    fn who_cannot_do_the_work_gives_it_up_and_takes_only_what_nobody_else_takes() {
+        let step = |holder, unchanged, unfit| {
+            step(
+                Some(&spec(holder)),
+                "me",
+                seconds(unchanged),
+                Some(seconds(unfit)),
+            )
         };
-        let short = Duration::from_secs(3);
-        assert_eq!(step(None, "me", short), Step::Take);
-        assert_eq!(step(Some(&spec("")), "me", short), Step::Take);
+        assert_eq!(step("me", 0, 10), Step::Renew, "a moment is nothing");
+        assert_eq!(step("me", 0, 11), Step::GiveUp);
+        assert_eq!(step("", 3, 11), Step::Wait);
+        assert_eq!(step("", 31, 11), Step::Take);
+        assert_eq!(step("other", 16, 11), Step::Wait);
+        assert_eq!(step("other", 46, 11), Step::Take);
         assert_eq!(
-            step(Some(&spec("me")), "me", Duration::from_secs(99)),
-            Step::Renew
+            super::step(None, "me", seconds(3), Some(seconds(1))),
+            Step::Wait
         );
-        assert_eq!(step(Some(&spec("other")), "me", short), Step::Wait);
+    }
+
+    #[test]
+    fn who_gave_up_lets_others_go_first_and_begins_anew_when_nobody_came() {
+        let begin = moment();
+        let mut candidate = Candidate::new(begin);
+        assert_eq!(candidate.unfit_for(true, begin), None);
+        assert_eq!(candidate.unfit_for(false, begin), Some(seconds(0)));
+        let later = begin + seconds(11);
+        assert_eq!(candidate.unfit_for(false, later), Some(seconds(11)));
+        candidate.gave_up = Some(later);
         assert_eq!(
-            step(Some(&spec("other")), "me", Duration::from_secs(16)),
-            Step::Take
+            candidate.unfit_for(true, later + seconds(1)),
+            Some(seconds(0))
         );
+        assert_eq!(candidate.unfit_for(true, later + seconds(31)), None);
+        candidate.gave_up = Some(later + seconds(31));
+        candidate.holds(later + seconds(62), true);
+        assert_eq!(
+            candidate.unfit_for(false, later + seconds(63)),
+            Some(seconds(0))
+        );
+    }
+
+    #[test]
+    fn a_holder_stops_before_anybody_else_can_take_over() {
+        let begin = moment();
+        let mut candidate = Candidate::new(begin);
+        candidate.holds(begin + seconds(4), false);
+        let stops = candidate.stops_at().duration_since(begin + seconds(4));
+        // Others count from a renewal that they saw, which is no earlier than the call that made it.
+        assert!(stops + seconds(3) < DURATION);
     }
 
     #[test]

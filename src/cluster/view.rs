@@ -71,6 +71,23 @@ impl ViewError {
     }
 }
 
+/// What was said last about why nothing is decided: the same is not said again.
+#[derive(Debug, Default)]
+pub struct Said(Option<ViewError>);
+
+impl Said {
+    /// Takes note, and says whether it is another reason than last time.
+    pub fn is_news(&mut self, now: Option<&ViewError>) -> bool {
+        let same = match (&self.0, now) {
+            (None, None) => true,
+            (Some(before), Some(now)) => before.is_like(now),
+            _ => false,
+        };
+        self.0 = now.cloned();
+        !same
+    }
+}
+
 impl View {
     /// An empty view for an installation in `system_namespace`.
     pub fn new(system_namespace: &str, redactor: Redactor, clock: Arc<Clock>) -> Arc<Self> {
@@ -283,5 +300,22 @@ impl View {
                 tokio::time::timeout(Duration::from_secs(60), self.discover_again.notified()).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_news_once_however_long_it_lasts() {
+        let old = |resource, seconds| ViewError::from(WatchError::TooOld { resource, seconds });
+        let mut said = Said::default();
+        assert!(!said.is_news(None));
+        assert!(said.is_news(Some(&old("grants", 21))));
+        assert!(!said.is_news(Some(&old("grants", 22))));
+        assert!(said.is_news(Some(&old("namespaces", 23))));
+        assert!(said.is_news(None));
+        assert!(said.is_news(Some(&old("namespaces", 21))));
     }
 }

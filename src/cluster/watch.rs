@@ -271,3 +271,27 @@ async fn follow(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_was_listed_once_is_not_fresh_for_ever() {
+        let progress = Progress::new("approvaldecisions");
+        let others = Progress::new("grants");
+        for one in [&progress, &others] {
+            assert!(matches!(one.fresh(), Err(WatchError::NotSynced(_))));
+            one.synced.store(true, Ordering::Release);
+        }
+        let both = [progress.as_ref(), others.as_ref()];
+        assert_eq!(fresh(both.into_iter()), Ok(()));
+        let long_ago = now().checked_sub(MAX_AGE + GRACE).unwrap();
+        progress.lock().heard = long_ago;
+        let error = fresh(both.into_iter()).unwrap_err();
+        assert!(error.to_string().contains("approvaldecisions"), "{error}");
+        progress.heard(None);
+        assert_eq!(fresh(both.into_iter()), Ok(()));
+    }
+}

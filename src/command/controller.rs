@@ -104,10 +104,15 @@ async fn control(arguments: Arguments) -> anyhow::Result<()> {
         namespace: arguments.namespace.as_str().into(),
         replica: replica.as_str().into(),
         guard_since: Default::default(),
+        unkept: Default::default(),
         metrics,
     });
     tracing::info!(replica, namespace = arguments.namespace, "starting");
-    let (mut leads, lease) = lease::run_for_leader(&client, &arguments.namespace, LEASE, &replica);
+    let able = context.clone();
+    let (mut leads, lease) =
+        lease::run_for_leader(&client, &arguments.namespace, LEASE, &replica, move || {
+            able.fit()
+        });
     let mut work = JoinSet::new();
     let stop = told_to_stop();
     tokio::pin!(stop);
@@ -120,6 +125,7 @@ async fn control(arguments: Arguments) -> anyhow::Result<()> {
                 }
                 // Whatever was half done is planned anew by whoever leads next.
                 work.shutdown().await;
+                context.unkept.set(None);
                 if *leads.borrow_and_update() {
                     tracing::info!(replica, "leads");
                     start(&mut work, &context, &arguments, &servers);

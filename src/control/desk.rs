@@ -23,6 +23,8 @@ use crate::{
     cluster::{
         client::{CallError, within},
         ledger::{Ledger, Swap},
+        view::ViewError,
+        watch::fresh,
     },
     control::{
         access::{Declared, Objects, Standing},
@@ -163,15 +165,20 @@ impl Desk {
         Arc::new(desk)
     }
 
-    /// Whether every first list is in.
-    pub fn synced(&self) -> bool {
-        self.decisions.synced()
-            && self.cluster_policies.synced()
-            && self.policies.synced()
-            && self.servers.synced()
-            && self.mounts.synced()
-            && self.agents.synced()
-            && self.leases.synced()
+    /// The server's time, if everything that is watched was listed, and heard of lately.
+    pub fn ready(&self) -> Result<Timestamp, ViewError> {
+        let (_, now) = self.ctx.view.ready()?;
+        let watches = [
+            self.decisions.progress(),
+            self.cluster_policies.progress(),
+            self.policies.progress(),
+            self.servers.progress(),
+            self.mounts.progress(),
+            self.agents.progress(),
+            self.leases.progress(),
+        ];
+        fresh(watches.into_iter())?;
+        Ok(now)
     }
 
     fn versions(&self) -> [u64; 5] {

@@ -26,6 +26,7 @@ use crate::{
         client::within,
         index::Index,
         lease::{COMPONENT_LABEL, Replica, WEBHOOK_COMPONENT},
+        view::Said,
     },
     control::{
         context::Context,
@@ -81,16 +82,22 @@ fn until(next: Option<Timestamp>, now: Timestamp) -> Duration {
 async fn keep(desk: &Arc<Desk>) {
     let mut world = desk.ctx.view.changes();
     let mut own = desk.wake.subscribe();
+    let mut said = Said::default();
     loop {
         world.mark_unchanged();
         own.mark_unchanged();
-        let pause = match desk.ctx.view.ready() {
-            Ok((_, now)) if desk.synced() => until(pass(desk, now).await, now),
-            Ok(_) => UNREADY,
-            Err(error) => {
-                tracing::debug!(%error, "nothing is decided now");
-                UNREADY
-            }
+        // Nothing ends by a deadline either: a vote may have been cast that is not seen here.
+        let ready = desk.ready();
+        let unready = ready.as_ref().err();
+        desk.ctx.unkept.set(unready.cloned());
+        if said.is_news(unready)
+            && let Some(error) = unready
+        {
+            tracing::warn!(%error, "nothing is decided now");
+        }
+        let pause = match ready {
+            Ok(now) => until(pass(desk, now).await, now),
+            Err(_) => UNREADY,
         };
         tokio::select! {
             () = rest(pause) => {}

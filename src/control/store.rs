@@ -85,9 +85,9 @@ impl<K: Kept> Store<K> {
         });
     }
 
-    /// Whether the first list is in.
-    pub fn synced(&self) -> bool {
-        self.progress.synced()
+    /// How fresh it is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// Moves with each change. Read before the objects, it is never newer than they are.
