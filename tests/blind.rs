@@ -267,12 +267,17 @@ async fn a_leader_that_cannot_decide_still_gates_new_agents_and_gives_way_to_one
         .wait_for_log("cannot do the leader's work", PATIENCE)
         .await
         .unwrap();
-    let agent = stack.agent("late").await;
-    stack.wait_enforced(&agent.name).await;
+    let late = json!({
+        "apiVersion": "grantgate.dev/v1alpha1", "kind": "AgentIdentity", "metadata": {"name": "late"},
+        "spec": {"owner": {"group": "team-platform"}, "subjects": [{"user": "oidc:late"}]},
+    });
+    stack.kubectl_apply(&late).await;
+    stack.wait_enforced("late").await;
 
     let recipe = stack.controller_recipe("second", &Setup::default()).await;
     let _second = Process::start(recipe.unwrap()).unwrap();
     wait_for_leader(&cluster, "second").await;
+    let agent = stack.agent("decided").await;
     stack.approved_scale(&agent, 5).await;
     stack.scale(&agent, 5).await.expect_ok();
 }

@@ -571,7 +571,7 @@ async fn a_change_that_was_undone_at_once_is_confirmed_all_the_same() {
     let grant = stack.approved_scale(&agent, 5).await;
     stack.scale(&agent, 5).await.expect_ok();
     stack.admin_scale(&agent.namespace, 3).await;
-    // No retry can land after 34 s; 20 s later the target is read.
+    // Served again for 34 s, by a request that lives for 34 s more; 20 s later the target is read.
     let used = eventually("the use is settled", Duration::from_secs(180), async || {
         let used = stack.uses(&grant).await.into_iter().next()?;
         (used.effect != UseEffect::Pending).then_some(used)

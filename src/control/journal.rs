@@ -19,10 +19,9 @@ use tokio::sync::Semaphore;
 use crate::{
     cluster::client::within,
     decide::{name, record::microseconds, visible},
+    telemetry::AUDIT,
 };
 
-/// The log stream of the record.
-pub const AUDIT: &str = "audit";
 /// Longest note of an Event.
 const NOTE: usize = 1024;
 /// Events on their way at one time; more are left out.
@@ -66,8 +65,7 @@ impl Journal {
         transition: &Transition<'_>,
         now: Timestamp,
     ) {
-        let line = audit_line(object, transition, now);
-        tracing::info!(target: AUDIT, "{line}");
+        record(&audit_line(object, transition, now));
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             tracing::debug!(
                 reason = transition.reason,
@@ -93,6 +91,11 @@ impl Journal {
             drop(place);
         });
     }
+}
+
+/// Adds a line to the record.
+pub fn record(line: &str) {
+    tracing::info!(target: AUDIT, "{line}");
 }
 
 /// The line of the record: one JSON object, members in a fixed order of their names.
@@ -122,8 +125,9 @@ pub fn audit_line<K: Resource<DynamicType = ()>>(
     Value::Object(line).to_string()
 }
 
-/// The line that stays of a settled use once it leaves its grant.
-pub fn settled_line<K: Resource<DynamicType = ()>>(
+/// The line that stays of a settled use once it leaves its grant. It is written before that, and perhaps more than once: `admission`
+/// names the use.
+pub fn leaving_line<K: Resource<DynamicType = ()>>(
     object: &K,
     uid: &str,
     record: &impl serde::Serialize,
@@ -131,9 +135,22 @@ pub fn settled_line<K: Resource<DynamicType = ()>>(
     let meta = object.meta();
     json!({
         "kind": K::kind(&()), "namespace": meta.namespace, "name": meta.name, "uid": meta.uid,
-        "transition": "UseSettled", "admission": uid, "use": serde_json::to_value(record).unwrap_or_default(),
+        "transition": "UseLeaving", "admission": uid, "use": shown(serde_json::to_value(record).unwrap_or_default()),
     })
     .to_string()
+}
+
+/// The same with every text of it visible.
+fn shown(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(visible::visible(&text)),
+        Value::Array(items) => items.into_iter().map(shown).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(key, value)| (visible::visible(&key), shown(value)))
+            .collect(),
+        other => other,
+    }
 }
 
 fn event<K: Resource<DynamicType = ()>>(
@@ -213,6 +230,13 @@ mod tests {
         let read: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["transition"], "Denied");
         assert_eq!(read["approver"], "ana@example.com");
+        let evidence = json!({"evidence": {"paths": ["/metadata/labels/a\u{202e}b\u{200b}"]}});
+        let line = leaving_line(&mount, "a1", &evidence);
+        assert!(
+            !line.contains('\u{202e}') && !line.contains('\u{200b}'),
+            "{line}"
+        );
+        assert!(line.contains("/metadata/labels/a<U+202E>b"), "{line}");
         let once = event(&mount, &transition, "r", Timestamp::UNIX_EPOCH);
         let again = event(&mount, &transition, "other", Timestamp::MAX);
         assert_eq!(once.metadata.name, again.metadata.name);

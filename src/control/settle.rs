@@ -18,7 +18,7 @@ use crate::{
     },
     control::{
         desk::Desk,
-        journal::{AUDIT, settled_line},
+        journal::{leaving_line, record},
         request::News,
     },
     decide::{
@@ -32,17 +32,20 @@ use crate::{
     },
 };
 
-/// After the window: the API server's last answer may still be on its way to the store.
-const AFTER_WINDOW: SignedDuration = SignedDuration::from_secs(20);
+/// How long the API server may go on with a request that it holds. One that was served at the very end of the window, a second client's
+/// perhaps, lives for as long again.
+const LAST_SERVED: SignedDuration = WINDOW;
+/// Then its last answer may still be on its way to the store.
+const AFTER: SignedDuration = SignedDuration::from_secs(20);
 /// A target that cannot be read for so long is not waited for.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(600);
 /// Settled uses that stay in the grant.
 pub const KEPT: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// When a use can be settled.
+/// When a use can be settled: 88 s after it was made, once no retry of it can land any more.
 pub fn due(used: &Use) -> Timestamp {
-    let wait = WINDOW.saturating_add(AFTER_WINDOW);
+    let wait = WINDOW.saturating_add(LAST_SERVED).saturating_add(AFTER);
     used.at.0.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
@@ -115,7 +118,7 @@ pub fn plan(
         )
     };
     let observed = Observed {
-        kind: "Settled",
+        kind: conditions::SETTLED,
         status: value,
         reason,
         message: &message,
@@ -162,9 +165,9 @@ impl Desk {
             return next;
         }
         let (written, leaving) = plan(grant, &settled, now);
-        // Before it leaves the object it is in the record.
+        // Before it leaves the object it is in the record, as what is about to happen: if this write loses, it is said again.
         for (uid, used) in &leaving {
-            tracing::info!(target: AUDIT, "{}", settled_line(grant.as_ref(), uid, used));
+            record(&leaving_line(grant.as_ref(), uid, used));
         }
         let news = news(&status, &settled);
         self.write_grant(grant, written, Some(&news), now).await;

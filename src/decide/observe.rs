@@ -3,7 +3,7 @@
 //! Admitted is not stored. What is there now shows an effect that lasted; an effect that somebody undid shows only in the revisions in
 //! between, so an unchanged target proves nothing unless its revision is still the one the write was made on.
 
-use super::{canonical, json::Value, pointer};
+use super::{canonical, json::Value, pointer, visible::visible};
 use crate::api::{
     ApprovalRequestSpec, Operation,
     approval_policy::Volatile,
@@ -246,9 +246,9 @@ pub fn evidence(target: Target<'_>, paths: &[&str], message: &str) -> Evidence {
         uid: object.and_then(uid).map(str::to_owned),
         paths: paths
             .iter()
+            .map(|path| visible(path))
             .filter(|path| path.chars().count() <= MAX_PATH)
             .take(MAX_PATHS)
-            .map(|path| (*path).to_owned())
             .collect(),
         message: Some(message.to_owned()),
     }

@@ -225,7 +225,7 @@ async fn w12_a_change_that_ran_and_was_reverted_is_not_settled_as_not_observed()
     // Reverted by `used_grant`. Whatever the record says once the window is over, it never says that nothing ran.
     let settled = eventually(
         "the use is settled",
-        std::time::Duration::from_secs(120),
+        std::time::Duration::from_secs(180),
         async || {
             let once = stack.uses(&grant).await.pop()?;
             (once.effect != grantgate::api::grant::UseEffect::Pending).then_some(once)
