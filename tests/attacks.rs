@@ -272,16 +272,15 @@ async fn no_way_of_writing_goes_round_the_gate() {
                 &body,
             )
             .await;
-        let ours = matches!(
-            answer.reason(),
-            "ApprovalPending" | "NotApprovable"
-        ) || (attempt.starts_with("ours:") && answer.reason() == "Forbidden");
+        let ours = matches!(answer.reason(), "ApprovalPending" | "NotApprovable")
+            || (attempt.starts_with("ours:") && answer.reason() == "Forbidden");
         if answer.status != 403 || !ours {
             wrong.push(format!("{method} {attempt} {body}: {answer:?}"));
         }
         // Decided, it makes room: only so many may wait at once.
-        if answer.reason() == "ApprovalPending" {
-            let request = stack.request_of(&answer).await;
+        let request = answer.request().filter(|(home, _)| home == namespace);
+        if let Some((_, name)) = request {
+            let request = stack.request(namespace, &name).await;
             stack.vote(&User::ana(), &request, "Deny").await.unwrap();
         }
     }

@@ -181,10 +181,7 @@ async fn every_kind_is_found_by_its_short_name_and_in_the_category() {
             .flatten()
             .map(|column| column.name.to_uppercase())
             .collect();
-        assert!(
-            shown.contains(&columns.to_owned()),
-            "{short}: {shown:?}"
-        );
+        assert!(shown.contains(&columns.to_owned()), "{short}: {shown:?}");
         kubectl
             .run(&["get", short, "-n", &namespace])
             .await

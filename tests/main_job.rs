@@ -90,7 +90,10 @@ fn assert_told(text: &str, request: &ApprovalRequest) {
     for part in [
         format!("NOT EXECUTED (this write), waiting for a person: request {namespace}/{name} for "),
         "Neither success nor failure: stop".to_owned(),
-        format!("awaits approval until {}.", request.spec.deadline.0.strftime("%H:%MZ")),
+        format!(
+            "awaits approval until {}.",
+            request.spec.deadline.0.strftime("%H:%MZ")
+        ),
     ] {
         assert!(text.contains(&part), "no {part:?} in {text}");
     }
@@ -202,10 +205,7 @@ async fn kubectl_is_stopped_with_the_whole_message_and_goes_through_once_approve
             "{command:?}"
         );
         stack.approve_request(&request).await;
-        kubectl
-            .run_with_input(command, &input)
-            .await
-            .expect_ok();
+        kubectl.run_with_input(command, &input).await.expect_ok();
     }
 }
 

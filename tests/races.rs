@@ -278,7 +278,10 @@ async fn race(name: &str, target: impl FnOnce(&Agent) -> Target) {
     let mut ends: BTreeMap<&'static str, usize> = BTreeMap::new();
     let (mut counted, mut number) = (0, 0);
     while counted < rounds {
-        assert!(number < 4 * rounds, "calls run out of time in most rounds: {ends:?}");
+        assert!(
+            number < 4 * rounds,
+            "calls run out of time in most rounds: {ends:?}"
+        );
         let words = round(stack, &agent, &target, &clients, number).await;
         // A round that the machine was too slow for must hold what every round holds, and another is run in its place.
         counted += usize::from(!words.contains_key("out of time"));

@@ -119,9 +119,7 @@ impl Ledger {
                 }
                 self.not_as_filed(&filed, now).await
             }
-            Err(error) if error.is_already_exists() => {
-                self.taken(&proposal.home, name).await
-            }
+            Err(error) if error.is_already_exists() => self.taken(&proposal.home, name).await,
             Err(error) if error.is_definite() => {
                 Filing::Failed(format!("no request could be filed: {error}"))
             }
@@ -149,9 +147,14 @@ impl Ledger {
             Err(error) => return Filing::Failed(error.to_string()),
         };
         self.index.put_request(there.clone());
-        let is_pending = there.status.as_ref().is_none_or(|status| status.phase.is_none());
+        let is_pending = there
+            .status
+            .as_ref()
+            .is_none_or(|status| status.phase.is_none());
         if is_pending && stored_digest(&raw).as_ref() != Some(&there.spec.digest) {
-            return Filing::Failed("the request that is there does not hold what it says".to_owned());
+            return Filing::Failed(
+                "the request that is there does not hold what it says".to_owned(),
+            );
         }
         Filing::Taken(Arc::new(there))
     }
@@ -161,9 +164,8 @@ impl Ledger {
         namespace: &str,
         name: &str,
     ) -> Result<(String, ApprovalRequest), CallError> {
-        let path = format!(
-            "/apis/{GROUP}/{VERSION}/namespaces/{namespace}/approvalrequests/{name}"
-        );
+        let path =
+            format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/approvalrequests/{name}");
         let request = http::Request::get(path).body(Vec::new()).map_err(|error| {
             kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error))
         })?;

@@ -335,6 +335,7 @@ async fn release(api: &Api<Lease>, name: &str, me: &str) {
 #[derive(Debug)]
 pub struct Heartbeat {
     renewed: Mutex<Option<Instant>>,
+    announced: watch::Sender<bool>,
 }
 
 impl Heartbeat {
@@ -347,6 +348,7 @@ impl Heartbeat {
     ) -> (Arc<Self>, tokio::task::JoinHandle<()>) {
         let heartbeat = Arc::new(Self {
             renewed: Mutex::new(None),
+            announced: watch::Sender::new(false),
         });
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let beat = heartbeat.clone();
@@ -361,6 +363,7 @@ impl Heartbeat {
                             .renewed
                             .lock()
                             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(started);
+                        beat.announced.send_replace(true);
                     }
                     Err(error) => tracing::warn!(%error, lease = name, "cannot renew"),
                 }
@@ -368,6 +371,13 @@ impl Heartbeat {
             }
         });
         (heartbeat, task)
+    }
+
+    /// Waits until the replica is known to be there: from then on a change waits for it before it is said to be in force, so what it
+    /// lists afterwards holds every change that did not wait.
+    pub async fn announced(&self) {
+        // It cannot fail: the sender is ours.
+        let _ = self.announced.subscribe().wait_for(|there| *there).await;
     }
 
     /// Whether the Lease surely still holds, in words if not.

@@ -26,7 +26,7 @@ use grantgate::{
         gate::Gate, guard::Guard,
     },
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::task::TaskTracker;
 
 /// Arguments of `grantgate webhook`.
@@ -79,7 +79,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         .unwrap_or_else(|| format!("local-{}", std::process::id()));
 
     let view = View::new(&arguments.namespace, Redactor::unset(), clock.clone());
-    let mut background = view.start(&client);
+    let mut background = JoinSet::new();
     let readiness = Readiness::new();
     let metrics = Arc::new(Metrics::new());
 
@@ -98,6 +98,13 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         format!("grantgate-webhook-{identity}"),
         move || reached.reached(),
     );
+
+    let (viewed, watched, announced) = (view.clone(), client.clone(), heartbeat.clone());
+    background.spawn(async move {
+        announced.announced().await;
+        let ended = background::first_to_end(&mut viewed.start(&watched)).await;
+        tracing::error!(ended, "a watch ended");
+    });
 
     let fresh = view.clone();
     readiness.judged("view", move || {

@@ -36,7 +36,9 @@ const UID: &str = "uid";
 
 /// What would be stored for a person to read is too large. It is never cut.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("the {what} takes {size} {unit}, and no more than {most} can be shown to an approver whole")]
+#[error(
+    "the {what} takes {size} {unit}, and no more than {most} can be shown to an approver whole"
+)]
 pub struct TooLarge {
     /// `change`, `diff`, `state`, or a part of one.
     pub what: &'static str,

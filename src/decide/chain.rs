@@ -12,7 +12,14 @@ use crate::{
         ApprovalRequest, Grant, approval_decision::Verdict, approval_request::Previous,
         approval_request::RequestPhase,
     },
-    decide::{conditions, ended::{self, EndReason}, live::StaleReason, name, proposal::Proposal, revision},
+    decide::{
+        conditions,
+        ended::{self, EndReason},
+        live::StaleReason,
+        name,
+        proposal::Proposal,
+        revision,
+    },
 };
 
 /// Condition reason of a request that the API server stored otherwise than it was sent.
@@ -116,9 +123,7 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         .collect();
     for view in &of_pair {
         match finished(view, now) {
-            Some(
-                ended::Finish::Unreadable | ended::Finish::GrantEnded(EndReason::Unreadable),
-            ) => {
+            Some(ended::Finish::Unreadable | ended::Finish::GrantEnded(EndReason::Unreadable)) => {
                 return Link::Unreadable(view.request);
             }
             Some(_) => continue,

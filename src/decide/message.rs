@@ -80,7 +80,10 @@ pub fn pending(
             " Poll: kubectl get approvalrequests.grantgate.dev {name} -n {namespace}"
         ))
         // Whole or not at all: without its name the command would list, which an agent may not. The name stands early anyway.
-        .instead(7, format!(" Poll: kubectl get {SHORT_NAME} {name} -n {namespace}"))
+        .instead(
+            7,
+            format!(" Poll: kubectl get {SHORT_NAME} {name} -n {namespace}"),
+        )
         .instead(9, ""),
     ]);
     fit(MAX, pieces)

@@ -49,10 +49,15 @@ pub fn shifts(old: Option<Value<'_>>, new: Value<'_>, field_manager: Option<&str
         .collect();
     let mut places: HashMap<Id<'_>, VecDeque<usize>> = HashMap::new();
     for (place, new_entry) in news.iter().flatten().enumerate() {
-        places.entry(Id::of(*new_entry)).or_default().push_back(place);
+        places
+            .entry(Id::of(*new_entry))
+            .or_default()
+            .push_back(place);
     }
     for old_entry in old_fields.into_iter().flat_map(Value::items) {
-        let place = places.get_mut(&Id::of(old_entry)).and_then(VecDeque::pop_front);
+        let place = places
+            .get_mut(&Id::of(old_entry))
+            .and_then(VecDeque::pop_front);
         let new_entry = place.and_then(|place| news.get_mut(place)?.take());
         moves.extend(Moves::of(Some(old_entry), new_entry, old, new));
     }
@@ -314,7 +319,11 @@ impl Walk {
             self.child(key, Some(below), there, &mut old, &mut new)?;
         }
         for (key, below) in new_fields.into_iter().flat_map(Value::entries) {
-            if old_tree.as_mut().and_then(|tree| tree.member(key)).is_none() {
+            if old_tree
+                .as_mut()
+                .and_then(|tree| tree.member(key))
+                .is_none()
+            {
                 self.child(key, None, Some(below), &mut old, &mut new)?;
             }
         }

@@ -104,11 +104,7 @@ impl Admission {
                 };
                 self.gate.decide(&document, &review, &call).await
             }
-            AdmissionPath::Guard => {
-                self.guard
-                    .decide(&document, &review, budget.deadline)
-                    .await
-            }
+            AdmissionPath::Guard => self.guard.decide(&document, &review, budget.deadline).await,
             AdmissionPath::Stamp => match assess::readable(&document) {
                 Ok(()) => Decision {
                     response: stamp::stamp(&review),

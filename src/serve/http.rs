@@ -162,8 +162,8 @@ impl Shell {
         let body = match self.receive(body, &mut text, last).await {
             Ok(mut share) => match String::from_utf8(text) {
                 Ok(text) => {
-                    let whole = (text.len() as u64)
-                        .saturating_add(json::bytes_to_read(text.as_bytes()));
+                    let whole =
+                        (text.len() as u64).saturating_add(json::bytes_to_read(text.as_bytes()));
                     if share.grow_to(whole).is_none() {
                         let (cause, answer) = if whole > self.in_flight.limit() {
                             ("too_many_values", Unavailable::TooLarge)

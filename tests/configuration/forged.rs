@@ -2,7 +2,10 @@
 
 use grantgate::{
     api::ApprovalDecision,
-    control::{authorship::POLICY, configuration::{GUARD, STAMP}},
+    control::{
+        authorship::POLICY,
+        configuration::{GUARD, STAMP},
+    },
 };
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,

@@ -126,7 +126,11 @@ async fn wait_reached(stack: &Stack<'_>, resource: &str, resource_version: &str)
     eventually("every replica has reached it", PATIENCE, async || {
         let leases = leases.list(&webhooks).await.unwrap().items;
         let have = leases.iter().filter(|lease| {
-            let reached = lease.annotations().get(REACHED).cloned().unwrap_or_default();
+            let reached = lease
+                .annotations()
+                .get(REACHED)
+                .cloned()
+                .unwrap_or_default();
             let reached: Value = serde_json::from_str(&reached).unwrap_or_default();
             let number = |text: &str| text.parse::<u64>().unwrap_or(0);
             number(reached[resource].as_str().unwrap_or_default()) >= number(resource_version)
@@ -149,7 +153,12 @@ async fn a_restored_copy_of_a_grant_never_works() {
     let mut copy = Grant::new(&name, grant.spec.clone());
     copy.metadata.namespace = Some(agent.namespace.clone());
     let copy = api.create(&PostParams::default(), &copy).await.unwrap();
-    wait_reached(stack, "grants", copy.metadata.resource_version.as_deref().unwrap()).await;
+    wait_reached(
+        stack,
+        "grants",
+        copy.metadata.resource_version.as_deref().unwrap(),
+    )
+    .await;
     let answer = stack.scale(&agent, 5).await;
     assert_eq!(answer.status, 403, "{answer:?}");
     assert_eq!(stack.replicas(&agent.namespace).await, 3);

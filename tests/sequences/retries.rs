@@ -1,9 +1,6 @@
 //! What happens between an admission and its commit: retries inside the API server, and reverts by others.
 
-use grantgate::api::{
-    Grant,
-    grant::{GrantPhase, UseEffect},
-};
+use grantgate::api::{Grant, grant::GrantPhase};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap,

@@ -90,7 +90,10 @@ fn the_second_call_of_each_recorded_pair_is_served_or_refused_as_its_name_claims
     );
     for call in [2, 3] {
         expected(
-            second_call("delete-pod-grace-0-call-1", &format!("delete-pod-grace-0-call-{call}")),
+            second_call(
+                "delete-pod-grace-0-call-1",
+                &format!("delete-pod-grace-0-call-{call}"),
+            ),
             "served again: SameDeletion",
         );
     }

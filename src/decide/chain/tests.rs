@@ -112,7 +112,9 @@ fn a_pending_request_is_superseded_for_what_differs() {
 fn nothing_is_filed_for_a_minute_after_a_request_was_stored_otherwise_than_it_was_sent() {
     let mut altered = request(&proposal(), "r1", Some(RequestPhase::Superseded));
     let status = altered.status.as_mut().unwrap();
-    status.ended_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(after(0)));
+    status.ended_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(
+        after(0),
+    ));
     conditions::set(
         &mut status.conditions,
         conditions::Observed {

@@ -130,7 +130,10 @@ mod tests {
         let object = format!("{{{}}}", members.join(","));
         same(&object, &Step::Member("k39"));
         same(&object, &Step::Member("k40"));
-        let numbers = format!("[{}]", (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
+        let numbers = format!(
+            "[{}]",
+            (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+        );
         same(&numbers, &Step::Index(39));
         same(&numbers, &Step::Index(40));
         same(&numbers, &Step::Item("7"));

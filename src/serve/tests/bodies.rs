@@ -75,7 +75,11 @@ async fn a_body_of_more_values_than_can_be_read_is_not_approvable_and_no_later_o
     let many = review(0).replacen('{', &format!("{{\"many\":[{}0],", "0,".repeat(20_000)), 1);
     let answer = peer.post("/gate/d", many.clone()).await;
     assert_eq!(answer.status, 413, "no uid within its beginning");
-    let late = format!("{},\"many\":[{}0]}}", &review(0)[..review(0).len() - 1], "0,".repeat(20_000));
+    let late = format!(
+        "{},\"many\":[{}0]}}",
+        &review(0)[..review(0).len() - 1],
+        "0,".repeat(20_000)
+    );
     let answer = peer.post("/gate/d", late).await;
     assert_eq!(
         answer.json()["response"]["status"]["details"]["causes"][0]["reason"],
@@ -106,10 +110,8 @@ async fn bodies_beyond_the_bound_on_all_are_busy_until_one_is_let_go() {
     begun.acquire().await.unwrap().forget();
     assert_eq!(
         stage.metrics.bytes_in_flight.get(),
-        i64::try_from(
-            review(60_000).len() as u64 + json::bytes_to_read(review(60_000).as_bytes())
-        )
-        .unwrap()
+        i64::try_from(review(60_000).len() as u64 + json::bytes_to_read(review(60_000).as_bytes()))
+            .unwrap()
     );
 
     let answer = second.post(long, review(60_000)).await;
