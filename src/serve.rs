@@ -89,9 +89,9 @@ pub struct Limits {
     pub connections: usize,
     /// From accepting a connection to the end of its TLS handshake.
     pub handshake: Duration,
-    /// From the first byte of a head to its last; for the first head, from the end of the handshake.
+    /// From the first byte of a head to its last.
     pub head: Duration,
-    /// Between two requests. Longer than the API server keeps idle connections (90 s), so that it closes first.
+    /// Before the first request, and between two. Longer than the API server keeps idle connections (90 s), so that it closes first.
     pub idle: Duration,
     /// How long we still accept after we were told to stop, until whoever routes to us has seen that we are not ready.
     pub linger: Duration,

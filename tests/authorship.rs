@@ -505,6 +505,12 @@ async fn strangers_with_every_right_do_not_touch_the_installation_and_administra
     );
 
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    eventually("the installation is protected", PATIENCE, async || {
+        let path = format!("{webhooks}/{GATE}?dryRun=All");
+        (delete(&cluster, &dan, &path).await.status == 403).then_some(())
+    })
+    .await
+    .unwrap();
     // A whole collection is removed object by object, and each review then names nothing.
     for path in [
         format!("{webhooks}/{GATE}"),

@@ -279,11 +279,16 @@ impl Ledger {
             .and_then(|status| status.grant.as_ref())
             .map(|grant| grant.name.clone());
         filed.put_request(Arc::new(request));
-        if let Some(grant) = grant
-            && let Ok(grant) = within(LIMIT, self.grants(namespace).get(&grant)).await
-        {
-            self.index.put_grant(grant.clone());
-            filed.put_grant(Arc::new(grant));
+        let Some(grant) = grant else { return };
+        match within(LIMIT, self.grants(namespace).get_opt(&grant)).await {
+            Ok(there) => {
+                filed.looked.push(name.to_owned());
+                if let Some(there) = there {
+                    self.index.put_grant(there.clone());
+                    filed.put_grant(Arc::new(there));
+                }
+            }
+            Err(error) => tracing::debug!(%error, grant, "cannot be looked for"),
         }
     }
 

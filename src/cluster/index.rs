@@ -49,6 +49,8 @@ pub struct Filed {
     pub grants: Vec<Arc<Grant>>,
     /// Name of a request or grant of this key that cannot be read: nothing is decided while it is there.
     pub unreadable: Option<String>,
+    /// Names of requests whose grants were looked for live.
+    pub looked: Vec<String>,
 }
 
 /// How much is pending.
@@ -90,6 +92,10 @@ impl Filed {
                         Some(grant.spec.request_ref.uid.as_str()) == request.metadata.uid.as_deref()
                     })
                     .map(AsRef::as_ref),
+                looked: self
+                    .looked
+                    .iter()
+                    .any(|name| request.metadata.name.as_ref() == Some(name)),
             })
             .collect()
     }
@@ -169,6 +175,7 @@ impl Index {
                 .filter_map(|key| inner.requests.get(key).cloned())
                 .collect(),
             grants,
+            looked: Vec::new(),
             unreadable: inner
                 .unreadable
                 .iter()

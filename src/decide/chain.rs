@@ -34,6 +34,9 @@ pub struct RequestView<'r> {
     pub request: &'r ApprovalRequest,
     /// The grant of `status.grant`; `None`: not known or gone.
     pub grant: Option<&'r Grant>,
+    /// Whether the grant was looked for live: only then does its absence say that it is gone. Requests and grants come by two watches,
+    /// and either may be ahead.
+    pub looked: bool,
 }
 
 /// What stands for a proposal.
@@ -41,7 +44,7 @@ pub struct RequestView<'r> {
 pub enum Link<'r> {
     /// This request is pending for just this proposal.
     Pending(&'r ApprovalRequest),
-    /// This request is approved and its grant is not usable yet.
+    /// This request is approved and its grant is not usable yet, or not known here yet.
     Approved(&'r ApprovalRequest),
     /// A person said no a moment ago.
     CoolingDown {
@@ -126,6 +129,11 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
             Some(ended::Finish::Unreadable | ended::Finish::GrantEnded(EndReason::Unreadable)) => {
                 return Link::Unreadable(view.request);
             }
+            Some(ended::Finish::Lost)
+                if view.grant.is_none() && !view.looked && !told_lost(view) =>
+            {
+                return Link::Approved(view.request);
+            }
             Some(_) => continue,
             None => {}
         }
@@ -189,6 +197,12 @@ pub fn link<'r>(requests: &[RequestView<'r>], proposal: &Proposal, now: Timestam
         previous.as_ref().map(|p| p.uid.as_str()),
     );
     Link::File { name, previous }
+}
+
+/// Whether the controller recorded that the grant is gone.
+fn told_lost(view: &RequestView<'_>) -> bool {
+    let status = view.request.status.as_ref();
+    status.is_some_and(|status| conditions::holds(&status.conditions, conditions::GRANT_LOST))
 }
 
 fn shown_is_newer(request: &ApprovalRequest, proposal: &Proposal, same_state: bool) -> bool {

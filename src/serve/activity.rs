@@ -26,11 +26,11 @@ struct Inner {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// A head is awaited, or has begun to arrive.
+    /// A head has begun to arrive.
     Head = 0,
     /// A request is in hand; its own deadline bounds it.
     Serving = 1,
-    /// Between two requests.
+    /// Before the first request, or between two.
     Idle = 2,
 }
 
@@ -42,11 +42,12 @@ pub(super) struct Patience {
 }
 
 impl Activity {
-    /// A connection that was just opened: its first head is awaited.
+    /// A connection that was just opened. It is idle: API servers open more than they need at a moment and keep them for later, and
+    /// one that is closed under a request fails that request.
     pub(super) fn new() -> Self {
         Self(Arc::new(Inner {
             opened: Instant::now(),
-            state: AtomicU64::new(Phase::Head as u64),
+            state: AtomicU64::new(Phase::Idle as u64),
         }))
     }
 
@@ -162,11 +163,17 @@ mod tests {
         let activity = Activity::new();
         let opened = activity.0.opened;
         assert_eq!(
+            activity.overdue(PATIENCE, opened + Duration::from_secs(179)),
+            None,
+            "it may be kept for later before its first request"
+        );
+        activity.bytes_arrived();
+        assert_eq!(
             activity.overdue(PATIENCE, opened + Duration::from_secs(4)),
             None
         );
         assert_eq!(
-            activity.overdue(PATIENCE, opened + Duration::from_secs(5)),
+            activity.overdue(PATIENCE, opened + Duration::from_secs(6)),
             Some("slow_head")
         );
         activity.serving();

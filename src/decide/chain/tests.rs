@@ -21,6 +21,7 @@ fn alone(request: &ApprovalRequest) -> Vec<RequestView<'_>> {
     vec![RequestView {
         request,
         grant: None,
+        looked: true,
     }]
 }
 
@@ -151,6 +152,7 @@ fn a_no_after_the_yes_cools_down_too() {
     let view = RequestView {
         request: &request,
         grant: Some(&grant),
+        looked: true,
     };
     let Link::CoolingDown { until, .. } = linked(&[view], &proposal(), 64) else {
         panic!("cooling down")
@@ -178,6 +180,7 @@ fn a_request_with_a_word_that_is_not_known_is_neither_finished_nor_followed_by_a
     let view = RequestView {
         request: &approved,
         grant: Some(&grant),
+        looked: true,
     };
     assert!(matches!(
         linked(&[view], &proposal(), 1),
@@ -223,6 +226,7 @@ fn each_way_to_end_makes_the_next_link_and_names_why() {
             RequestView {
                 request: &approved,
                 grant: Some(&grant),
+                looked: true,
             },
             1,
         )
@@ -237,7 +241,8 @@ fn each_way_to_end_makes_the_next_link_and_names_why() {
         reason(
             RequestView {
                 request: &approved,
-                grant: None
+                grant: None,
+                looked: true,
             },
             1
         ),
@@ -248,7 +253,8 @@ fn each_way_to_end_makes_the_next_link_and_names_why() {
         reason(
             RequestView {
                 request: &pending,
-                grant: None
+                grant: None,
+                looked: true,
             },
             1800
         ),
@@ -259,7 +265,8 @@ fn each_way_to_end_makes_the_next_link_and_names_why() {
         reason(
             RequestView {
                 request: &superseded,
-                grant: None
+                grant: None,
+                looked: true,
             },
             1
         ),
@@ -281,10 +288,12 @@ fn the_newest_finished_one_is_the_predecessor_and_names_differ_along_the_chain()
         RequestView {
             request: &second,
             grant: None,
+            looked: true,
         },
         RequestView {
             request: &first,
             grant: None,
+            looked: true,
         },
     ];
     let Link::File {
@@ -302,6 +311,26 @@ fn the_newest_finished_one_is_the_predecessor_and_names_differ_along_the_chain()
         panic!("the next link")
     };
     assert_ne!(name, after_first);
+}
+
+#[test]
+fn a_grant_that_is_not_known_here_yet_is_looked_for_before_it_counts_as_lost() {
+    let mut approved = request(&proposal(), "r1", Some(RequestPhase::Approved));
+    approved.status.as_mut().unwrap().grant =
+        Some(serde_json::from_value(serde_json::json!({"name": "gr-a", "uid": "g1"})).unwrap());
+    let view = |looked| RequestView {
+        request: &approved,
+        grant: None,
+        looked,
+    };
+    assert!(matches!(
+        linked(&[view(false)], &proposal(), 1),
+        Link::Approved(_)
+    ));
+    let Link::File { previous, .. } = linked(&[view(true)], &proposal(), 1) else {
+        panic!("it is gone")
+    };
+    assert_eq!(previous.unwrap().reason, "Lost");
 }
 
 #[test]
