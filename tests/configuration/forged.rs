@@ -3,15 +3,20 @@
 use grantgate::{
     api::ApprovalDecision,
     control::{
-        authorship::POLICY,
+        authorship::{GUARD_SINCE, LEASE, POLICY},
         configuration::{GUARD, STAMP},
     },
 };
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding,
+        ValidatingWebhookConfiguration,
+    },
+    coordination::v1::Lease,
 };
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
@@ -22,7 +27,7 @@ use crate::{
         process::Process,
         wait::{PATIENCE, eventually},
     },
-    stack::{Setup, Stack, request_phase, with_controllers},
+    stack::{SYSTEM, Setup, Stack, request_phase, with_controllers},
 };
 
 #[tokio::test]
@@ -91,7 +96,16 @@ async fn a_decision_forged_while_the_guard_was_absent_never_counts() {
     assert!(stack.grants(&agent.namespace).await.is_empty());
     assert_eq!(stack.scale(&agent, 5).await.status, 403);
 
-    // Her own vote counts.
+    // Her own vote counts. When it was stored is known to the second only, so one from the very second would not.
+    let leases: Api<Lease> = Api::namespaced(cluster.admin(), SYSTEM);
+    let since = leases.get(LEASE).await.unwrap();
+    let since: Timestamp = since.annotations()[GUARD_SINCE].parse().unwrap();
+    eventually("that second is over", PATIENCE, async || {
+        let now = grantgate::cluster::clock::Clock::local();
+        (now.as_second() > since.as_second()).then_some(())
+    })
+    .await
+    .unwrap();
     let grant = stack.approve_request(&request).await.grant.unwrap();
     stack.scale(&agent, 5).await.expect_ok();
     assert_eq!(stack.uses(&grant).await.len(), 1);
