@@ -36,6 +36,7 @@ pub mod revision;
 pub mod select;
 pub mod server;
 pub mod server_made;
+pub mod settle;
 pub mod shape;
 pub mod spend;
 mod strictest;

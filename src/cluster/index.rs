@@ -65,18 +65,7 @@ pub struct Load {
 impl Filed {
     /// One grant with what backs it.
     pub fn grant_view<'f>(&'f self, grant: &'f Grant) -> GrantView<'f> {
-        let request = self.requests.iter().find(|request| {
-            request.metadata.uid.as_deref() == Some(grant.spec.request_ref.uid.as_str())
-                && request.metadata.name.as_deref() == Some(grant.spec.request_ref.name.as_str())
-        });
-        GrantView {
-            grant,
-            backed_by_request: request
-                .and_then(|request| request.status.as_ref())
-                .and_then(|status| status.grant.as_ref())
-                .and_then(|named| named.uid.as_deref()),
-            approved_change: request.map(|request| request.spec.change.as_str()),
-        }
+        GrantView::of(grant, self.requests.iter().map(AsRef::as_ref))
     }
 
     /// The requests with the grants that they name.

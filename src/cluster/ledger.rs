@@ -7,17 +7,18 @@ use kube::{Api, Client, ResourceExt, api::PostParams};
 use tokio::time::Instant;
 
 use crate::{
-    api::{Grant, grant::GrantStatus},
+    api::{Grant, approval_request::Base, grant::GrantStatus},
     cluster::{
         client::{CallError, within},
         index::{Filed, Index},
-        witness::{self, Seen},
+        witness,
     },
     decide::{
-        live::Misfit,
+        live::{GrantView, Misfit},
         proposal::Proposal,
         review::Review,
-        spend::{self, Spend},
+        spend::{self, Known, Turn},
+        witness::Seen,
     },
 };
 
@@ -79,9 +80,7 @@ impl Ledger {
         now: impl Fn() -> Option<Timestamp>,
         deadline: Instant,
     ) -> Spent {
-        let mut live: Vec<String> = Vec::new();
-        // Open uses that may be committed: they serve nobody again.
-        let mut gone: Vec<String> = Vec::new();
+        let mut known = Known::default();
         loop {
             let Some(time) = now() else {
                 return Spent::Unavailable("the clock cannot be trusted".to_owned());
@@ -89,124 +88,94 @@ impl Ledger {
             if remaining(deadline) < MIN_BUDGET {
                 return Spent::Busy("no time is left in this call");
             }
-            let mut refusals: Vec<Refused> = Vec::new();
-            let mut chosen: Option<(Arc<Grant>, Spend)> = None;
-            for grant in &filed.grants {
-                match spend::spend(
-                    &filed.grant_view(grant),
-                    proposal,
-                    time,
-                    &self.replica,
-                    &gone,
-                ) {
-                    Spend::Refused(misfit) => refusals.push(Refused {
-                        grant: grant.clone(),
-                        misfit,
-                    }),
-                    spend => {
-                        if chosen
-                            .as_ref()
-                            .is_none_or(|(_, known)| rank(&spend) < rank(known))
-                        {
-                            chosen = Some((grant.clone(), spend));
-                        }
+            let grants = filed.grants.clone();
+            let views: Vec<GrantView<'_>> =
+                grants.iter().map(|grant| filed.grant_view(grant)).collect();
+            let (place, status, use_uid) =
+                match spend::turn(&views, proposal, time, &self.replica, &known) {
+                    Turn::Refuse(misfits) => {
+                        let refused = grants.into_iter().zip(misfits);
+                        return Spent::None(
+                            refused
+                                .map(|(grant, misfit)| Refused { grant, misfit })
+                                .collect(),
+                        );
                     }
-                }
-            }
-            let Some((grant, spend)) = chosen else {
-                return Spent::None(refusals);
+                    Turn::Busy(why) => return Spent::Busy(why),
+                    Turn::Admit {
+                        grant,
+                        operation_id,
+                        rule,
+                    } => {
+                        let Some(grant) = grants.get(grant).cloned() else {
+                            return Spent::None(Vec::new());
+                        };
+                        tracing::debug!(grant = grant.name_any(), ?rule, "a use serves again");
+                        return Spent::Admitted {
+                            grant,
+                            operation_id,
+                            again: true,
+                        };
+                    }
+                    Turn::Read { grant } => (grant, None, None),
+                    Turn::Write { grant, status, .. } => (grant, Some(*status), None),
+                    Turn::Look {
+                        grant,
+                        use_uid,
+                        from,
+                        to,
+                    } => {
+                        let moved = match self.look(review, &from, &to, deadline).await {
+                            Seen::NotCommitted => grants
+                                .get(grant)
+                                .and_then(|grant| spend::moved(grant, &use_uid, &to)),
+                            Seen::MaybeCommitted => None,
+                        };
+                        if moved.is_none() {
+                            known.gone.push(use_uid);
+                            continue;
+                        }
+                        (grant, moved, Some(use_uid))
+                    }
+                };
+            let Some(grant) = grants.get(place) else {
+                return Spent::None(Vec::new());
             };
-            let uid = grant.uid().unwrap_or_default();
-            match spend {
-                Spend::Already { operation_id } => {
-                    return Spent::Admitted {
-                        grant,
-                        operation_id,
-                        again: true,
-                    };
-                }
-                Spend::Busy(why) => return Spent::Busy(why),
-                Spend::Refused(misfit) => return Spent::None(vec![Refused { grant, misfit }]),
-                Spend::Readmit {
-                    operation_id, rule, ..
-                } if live.contains(&uid) => {
-                    tracing::debug!(grant = grant.name_any(), ?rule, "an open use serves again");
-                    return Spent::Admitted {
-                        grant,
-                        operation_id,
-                        again: true,
-                    };
-                }
-                Spend::AskWitness { use_uid, from, to } if live.contains(&uid) => {
-                    let seen = if witness::may_watch(review) {
-                        let limit = remaining(deadline).saturating_sub(MIN_BUDGET);
-                        witness::look(
-                            &self.client,
-                            review,
-                            &from.resource_version,
-                            &to.resource_version,
-                            limit,
-                        )
-                        .await
-                    } else {
-                        Seen::MaybeCommitted
-                    };
-                    let moved = match seen {
-                        Seen::NotCommitted => spend::moved(&grant, &use_uid, &to),
-                        Seen::MaybeCommitted => None,
-                    };
-                    let Some(status) = moved else {
-                        gone.push(use_uid);
-                        continue;
-                    };
-                    match self.swap(&grant, status, &proposal.admission_uid).await {
-                        Swap::Stored(stored) | Swap::Landed(stored) => {
-                            let operation_id = stored
-                                .status
-                                .as_ref()
-                                .and_then(|status| status.uses.get(&use_uid))
-                                .map(|open| open.operation_id.clone())
-                                .unwrap_or_default();
-                            filed.put_grant(stored.clone());
-                            return Spent::Admitted {
-                                grant: stored,
-                                operation_id,
-                                again: true,
-                            };
-                        }
-                        Swap::Lost => {}
-                        Swap::Unknown(why) => return Spent::Unavailable(why),
-                    }
-                    if let Err(why) = self.refresh(filed, &grant, &mut live).await {
-                        return Spent::Unavailable(why);
-                    }
-                }
-                Spend::Readmit { .. } | Spend::AskWitness { .. } => {
-                    if let Err(why) = self.refresh(filed, &grant, &mut live).await {
-                        return Spent::Unavailable(why);
-                    }
-                }
-                Spend::Consume {
-                    status,
-                    operation_id,
-                } => match self.swap(&grant, *status, &proposal.admission_uid).await {
+            if let Some(status) = status {
+                match self.swap(grant, status, &proposal.admission_uid).await {
                     Swap::Stored(stored) | Swap::Landed(stored) => {
                         filed.put_grant(stored.clone());
+                        let served = use_uid.as_ref().unwrap_or(&proposal.admission_uid);
+                        let operation_id = stored
+                            .status
+                            .as_ref()
+                            .and_then(|status| status.uses.get(served))
+                            .map(|open| open.operation_id.clone())
+                            .unwrap_or_default();
                         return Spent::Admitted {
                             grant: stored,
                             operation_id,
-                            again: false,
+                            again: use_uid.is_some(),
                         };
                     }
-                    Swap::Lost => {
-                        if let Err(why) = self.refresh(filed, &grant, &mut live).await {
-                            return Spent::Unavailable(why);
-                        }
-                    }
+                    Swap::Lost => {}
                     Swap::Unknown(why) => return Spent::Unavailable(why),
-                },
+                }
+            }
+            if let Err(why) = self.refresh(filed, grant, &mut known.live).await {
+                return Spent::Unavailable(why);
             }
         }
+    }
+
+    /// Asks the witness, where the kind may be watched.
+    async fn look(&self, review: &Review<'_>, from: &Base, to: &Base, deadline: Instant) -> Seen {
+        if !witness::may_watch(review) {
+            return Seen::MaybeCommitted;
+        }
+        let limit = remaining(deadline).saturating_sub(MIN_BUDGET);
+        let (from, to) = (&from.resource_version, &to.resource_version);
+        witness::look(&self.client, review, from, to, limit).await
     }
 
     /// Reads a grant live and puts it in the place of the copy.
@@ -301,18 +270,6 @@ pub enum Swap {
     Lost,
     /// Not known, or refused.
     Unknown(String),
-}
-
-/// Which of several grants to take: what writes nothing first.
-fn rank(spend: &Spend) -> u8 {
-    match spend {
-        Spend::Already { .. } => 0,
-        Spend::Readmit { .. } => 1,
-        Spend::Consume { .. } => 2,
-        Spend::AskWitness { .. } => 3,
-        Spend::Busy(_) => 4,
-        Spend::Refused(_) => 5,
-    }
 }
 
 /// Time left until a deadline.

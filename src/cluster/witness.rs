@@ -9,17 +9,13 @@ use kube::Client;
 
 use crate::{
     cluster::target,
-    decide::{json, redact::Redactor, review::Review, witness},
+    decide::{
+        json,
+        redact::Redactor,
+        review::Review,
+        witness::{self, Seen},
+    },
 };
-
-/// What was seen between two revisions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Seen {
-    /// Every revision in between, and none holds the change.
-    NotCommitted,
-    /// One holds the change, or not every one could be seen.
-    MaybeCommitted,
-}
 
 /// Whether the kind may be watched for this: Secrets are not read, and of a custom resource's scale the parent's path is not known.
 pub fn may_watch(review: &Review<'_>) -> bool {
@@ -88,32 +84,8 @@ async fn walk(
         let Ok(document) = json::read(&line) else {
             return Ok(Seen::MaybeCommitted);
         };
-        let event = document.root();
-        let kind = event
-            .get("type")
-            .and_then(|kind| kind.as_str())
-            .unwrap_or_default();
-        let Some(object) = event.get("object") else {
-            return Ok(Seen::MaybeCommitted);
-        };
-        if kind == "BOOKMARK" {
-            continue;
-        }
-        if !matches!(kind, "ADDED" | "MODIFIED") {
-            return Ok(Seen::MaybeCommitted);
-        }
-        let revision = object
-            .at("/metadata/resourceVersion")
-            .and_then(|version| version.as_str())
-            .and_then(|version| version.parse::<u64>().ok());
-        match revision {
-            Some(revision) if revision == end => return Ok(Seen::NotCommitted),
-            Some(revision) if revision < end => {
-                if witness::holds(review, object) {
-                    return Ok(Seen::MaybeCommitted);
-                }
-            }
-            _ => return Ok(Seen::MaybeCommitted),
+        if let Some(seen) = witness::event(review, document.root(), end) {
+            return Ok(seen);
         }
     }
     Ok(Seen::MaybeCommitted)

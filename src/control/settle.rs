@@ -1,10 +1,9 @@
 //! Settlement: what became of each use, read from the target once no retry of it can land any more.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{AsyncBufReadExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt;
 
 use crate::{
@@ -22,115 +21,17 @@ use crate::{
         request::News,
     },
     decide::{
-        conditions::{self, Observed},
         json,
         observe::{self, Finding, Marks, Target, Walked},
-        record::microseconds,
         redact::Redactor,
-        spend::WINDOW,
+        settle::{self, Step},
         visible,
     },
 };
 
-/// How long the API server may go on with a request that it holds. One that was served at the very end of the window, a second client's
-/// perhaps, lives for as long again.
-const LAST_SERVED: SignedDuration = WINDOW;
-/// Then its last answer may still be on its way to the store.
-const AFTER: SignedDuration = SignedDuration::from_secs(20);
 /// A target that cannot be read for so long is not waited for.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(600);
-/// Settled uses that stay in the grant.
-pub const KEPT: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// When a use can be settled: 88 s after it was made, once no retry of it can land any more.
-pub fn due(used: &Use) -> Timestamp {
-    let wait = WINDOW.saturating_add(LAST_SERVED).saturating_add(AFTER);
-    used.at.0.checked_add(wait).unwrap_or(Timestamp::MAX)
-}
-
-/// The open uses that can be settled, and when the next one can.
-pub fn ready(status: &GrantStatus, now: Timestamp) -> (Vec<String>, Option<Timestamp>) {
-    let mut ready = Vec::new();
-    let mut next: Option<Timestamp> = None;
-    for (uid, used) in &status.uses {
-        if used.effect != UseEffect::Pending {
-            continue;
-        }
-        let due = due(used);
-        if due <= now {
-            ready.push(uid.clone());
-        } else {
-            next = Some(next.map_or(due, |next| next.min(due)));
-        }
-    }
-    (ready, next)
-}
-
-/// The status with these uses settled, and the uses that leave it: all but the newest 16 settled ones.
-pub fn plan(
-    grant: &Grant,
-    settled: &[(String, UseEffect, Evidence)],
-    now: Timestamp,
-) -> (GrantStatus, BTreeMap<String, Use>) {
-    let mut status = grant.status.clone().unwrap_or_default();
-    for (uid, effect, evidence) in settled {
-        let open = status
-            .uses
-            .get_mut(uid)
-            .filter(|used| used.effect == UseEffect::Pending);
-        if let Some(used) = open {
-            used.effect = *effect;
-            used.settled_at = Some(MicroTime(microseconds(now)));
-            used.evidence = Some(evidence.clone());
-        }
-    }
-    let mut over: Vec<(Timestamp, String)> = status
-        .uses
-        .iter()
-        .filter(|(_, used)| used.effect != UseEffect::Pending)
-        .map(|(uid, used)| (used.at.0, uid.clone()))
-        .collect();
-    over.sort();
-    let mut leaving = BTreeMap::new();
-    let surplus = over.len().saturating_sub(KEPT);
-    for (_, uid) in over.into_iter().take(surplus) {
-        if let Some(used) = status.uses.remove(&uid) {
-            leaving.insert(uid, used);
-        }
-    }
-    let open = status
-        .uses
-        .values()
-        .filter(|used| used.effect == UseEffect::Pending)
-        .count();
-    let (value, reason, message) = if open == 0 {
-        (
-            conditions::TRUE,
-            "Known",
-            "it is known, or will never be, what became of every use".to_owned(),
-        )
-    } else {
-        (
-            conditions::FALSE,
-            "Open",
-            format!("{open} uses are not settled yet"),
-        )
-    };
-    let observed = Observed {
-        kind: conditions::SETTLED,
-        status: value,
-        reason,
-        message: &message,
-    };
-    conditions::set(
-        &mut status.conditions,
-        observed,
-        grant.metadata.generation,
-        now,
-    );
-    (status, leaving)
-}
 
 /// What came of reading a target.
 enum Reading {
@@ -146,7 +47,7 @@ impl Desk {
     /// Settles what can be settled of one grant. Returns when the next use can be.
     pub async fn settle(&self, grant: &Arc<Grant>, now: Timestamp) -> Option<Timestamp> {
         let status = grant.status.clone().unwrap_or_default();
-        let (due, next) = ready(&status, now);
+        let (due, next) = settle::ready(&status, now);
         let mut settled = Vec::new();
         for uid in due {
             let Some(used) = status.uses.get(&uid) else {
@@ -164,7 +65,7 @@ impl Desk {
         if settled.is_empty() {
             return next;
         }
-        let (written, leaving) = plan(grant, &settled, now);
+        let (written, leaving) = settle::plan(grant, &settled, now);
         // Before it leaves the object it is in the record, as what is about to happen: if this write loses, it is said again.
         for (uid, used) in &leaving {
             record(&leaving_line(grant.as_ref(), uid, used));
@@ -288,7 +189,7 @@ impl Desk {
             let mut lines = std::pin::pin!(stream.lines());
             while let Some(Ok(line)) = lines.next().await {
                 let document = json::read(&line).ok()?;
-                match event(document.root(), used, marks, to)? {
+                match settle::event(document.root(), used, marks, to)? {
                     Step::On => {}
                     Step::Held => return Some(Walked::Held),
                     Step::End => return Some(Walked::NeverHeld),
@@ -301,40 +202,6 @@ impl Desk {
             Ok(None) | Err(_) => Walked::Incomplete,
         }
     }
-}
-
-enum Step {
-    On,
-    Held,
-    End,
-}
-
-/// Looks at one event of a walk. `None`: not every revision can be seen.
-fn event(event: json::Value<'_>, used: &Use, marks: &Marks<'_>, to: Option<u64>) -> Option<Step> {
-    let object = event.get("object")?;
-    match event.get("type")?.as_str()? {
-        "BOOKMARK" => return Some(Step::On),
-        "ADDED" | "MODIFIED" => {}
-        // Its last state was seen as the event before.
-        "DELETED" => {
-            let uid = object.at("/metadata/uid").and_then(|uid| uid.as_str());
-            let ours = uid == Some(used.target_uid.as_str());
-            return Some(if ours { Step::End } else { Step::On });
-        }
-        _ => return None,
-    }
-    if observe::proves(used, marks, object) {
-        return Some(Step::Held);
-    }
-    let revision = object
-        .at("/metadata/resourceVersion")?
-        .as_str()?
-        .parse::<u64>()
-        .ok()?;
-    Some(match to {
-        Some(to) if revision >= to => Step::End,
-        _ => Step::On,
-    })
 }
 
 fn gave_up(used: &Use, now: Timestamp) -> bool {

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, fmt};
 use jiff::Timestamp;
 
 use crate::{
-    api::{Grant, Operation, PolicyRef, grant::GrantPhase},
+    api::{ApprovalRequest, Grant, Operation, PolicyRef, grant::GrantPhase},
     decide::{
         conditions,
         ended::{self, EndReason},
@@ -143,6 +143,26 @@ pub struct GrantView<'g> {
     pub backed_by_request: Option<&'g str>,
     /// The change that was approved, from its request, to name differing fields.
     pub approved_change: Option<&'g str>,
+}
+
+impl<'g> GrantView<'g> {
+    /// A grant among the requests of its action. Both references must agree: the grant names its request by name and uid, and the
+    /// request the grant's uid. So a restored or re-created copy of either never works.
+    pub fn of(grant: &'g Grant, requests: impl IntoIterator<Item = &'g ApprovalRequest>) -> Self {
+        let named = &grant.spec.request_ref;
+        let request = requests.into_iter().find(|request| {
+            request.metadata.uid.as_deref() == Some(named.uid.as_str())
+                && request.metadata.name.as_deref() == Some(named.name.as_str())
+        });
+        Self {
+            grant,
+            backed_by_request: request
+                .and_then(|request| request.status.as_ref())
+                .and_then(|status| status.grant.as_ref())
+                .and_then(|named| named.uid.as_deref()),
+            approved_change: request.map(|request| request.spec.change.as_str()),
+        }
+    }
 }
 
 /// Whether the grant's own life allows a use now, whatever is proposed.

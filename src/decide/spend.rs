@@ -23,6 +23,10 @@ use crate::{
     },
 };
 
+mod turn;
+
+pub use turn::{Known, Turn, turn};
+
 /// How long an open use may be served again: the API server gives up a request after 34 s.
 pub const WINDOW: SignedDuration = SignedDuration::from_secs(34);
 /// How many uses of one grant may be open.
@@ -70,7 +74,7 @@ pub enum Spend {
 }
 
 /// Why an open use serves again.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ReadmitRule {
     /// The object shown has the resourceVersion of the use.
     SameRevision,

@@ -8,6 +8,36 @@ use crate::decide::{
     review::Review,
 };
 
+/// What was seen between two revisions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Seen {
+    /// Every revision in between, and none holds the change.
+    NotCommitted,
+    /// One holds the change, or not every one could be seen.
+    MaybeCommitted,
+}
+
+/// What one event of the watch says, which began after the use's revision and is to reach revision `end`, the one shown; `None`: the
+/// next event tells. A watch that ends before it has told says `MaybeCommitted`.
+pub fn event(review: &Review<'_>, event: Value<'_>, end: u64) -> Option<Seen> {
+    let kind = event.get("type").and_then(Value::as_str);
+    if kind == Some("BOOKMARK") {
+        return None;
+    }
+    let (Some("ADDED" | "MODIFIED"), Some(object)) = (kind, event.get("object")) else {
+        return Some(Seen::MaybeCommitted);
+    };
+    let revision = object
+        .at("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .and_then(|version| version.parse::<u64>().ok());
+    match revision {
+        Some(revision) if revision == end => Some(Seen::NotCommitted),
+        Some(revision) if revision < end => holds(review, object).then_some(Seen::MaybeCommitted),
+        _ => Some(Seen::MaybeCommitted),
+    }
+}
+
 /// Whether `revision` holds every new value that the review's write sets. In doubt it does, and the use counts as spent.
 pub fn holds(review: &Review<'_>, revision: Value<'_>) -> bool {
     let (Some(object), Some(_)) = (review.object, review.old_object) else {
