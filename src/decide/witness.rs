@@ -1,7 +1,7 @@
 //! Whether a revision of the target already holds a change: then somebody, most likely this very write, has committed it.
 
 use crate::decide::{
-    canonical,
+    canonical::{self, Edit, Edits},
     comparison::{Compared, Comparison},
     json::Value,
     pointer,
@@ -48,18 +48,24 @@ pub fn holds(review: &Review<'_>, revision: Value<'_>) -> bool {
         let replicas = |value: Value<'_>| value.at("/spec/replicas").map(canonical::to_string);
         return replicas(object) == replicas(revision);
     }
-    let changed = paths(review, review.old_object);
-    if changed.is_empty() {
-        return true;
-    }
-    let still = paths(review, Some(revision));
-    !still
+    let changed = compared(review, review.old_object);
+    let against = compared(review, Some(revision));
+    let at = |root, path: &str| {
+        pointer::resolve(root, path)
+            .filter(|value| against.left_out.edit(*value) != Edit::Omit)
+            .map(|value| canonical::to_string_edited(value, &against.left_out))
+    };
+    // Each place by itself: how the two differ around it, as in the order of a list, must not hide that the value is there. Of an
+    // order nothing is looked up, so it is taken to be there.
+    changed
+        .changed()
         .iter()
-        .any(|path| changed.iter().any(|other| pointer::overlap(path, other)))
+        .filter(|changed| !changed.path.ends_with(pointer::ORDER))
+        .all(|changed| at(object, &changed.path) == at(revision, &changed.path))
 }
 
-fn paths(review: &Review<'_>, old_object: Option<Value<'_>>) -> Vec<String> {
-    let comparison = Comparison::of(&Compared {
+fn compared<'d>(review: &Review<'d>, old_object: Option<Value<'d>>) -> Comparison<'d> {
+    Comparison::of(&Compared {
         operation: review.operation,
         group: review.group,
         resource: review.resource,
@@ -68,10 +74,8 @@ fn paths(review: &Review<'_>, old_object: Option<Value<'_>>) -> Vec<String> {
         old_object,
         options: review.options,
         generated_name: false,
-    });
-    comparison
-        .changed()
-        .iter()
-        .map(|changed| changed.path.clone())
-        .collect()
+    })
 }
+
+#[cfg(test)]
+mod tests;
