@@ -114,11 +114,15 @@ pub fn spend(
         .filter(|(_, open)| may_readmit && same_write(open, proposal, now))
         .max_by_key(|(uid, open)| (open.at.0, *uid));
     if let Some((use_uid, open)) = newest.filter(|(uid, _)| !gone.contains(uid)) {
-        if let Err(misfit) = live::fits(view, proposal) {
-            return Spend::Refused(misfit);
-        }
-        if let Some(again) = again(use_uid, open, proposal) {
-            return again;
+        match live::fits(view, proposal) {
+            Ok(()) => {
+                if let Some(again) = again(use_uid, open, proposal) {
+                    return again;
+                }
+            }
+            Err(stale @ Misfit::Stale { .. }) => return Spend::Refused(stale),
+            // Another's write, on behalf of another or under another key: a use serves nobody but whom it was counted for.
+            Err(_) => {}
         }
     }
     if let Err(misfit) = ended {

@@ -142,6 +142,24 @@ fn another_write_is_never_readmitted() {
 }
 
 #[test]
+fn an_open_use_serves_nobody_but_whom_it_was_counted_for() {
+    let first = proposal();
+    let grant = used(&first, 1);
+    let mut other = again(&first, 2, "100", 7);
+    other.requester.on_behalf_of = Some("mallory".into());
+    assert_eq!(spend_at(&grant, &other, 2), Spend::Refused(Misfit::Spent));
+    let mut other = again(&first, 2, "100", 7);
+    other.action_key = "another".into();
+    assert_eq!(spend_at(&grant, &other, 2), Spend::Refused(Misfit::Spent));
+    let mut other = again(&first, 2, "100", 7);
+    other.requester.uid = Some("u2".into());
+    assert!(matches!(
+        spend_at(&grant, &other, 2),
+        Spend::Refused(Misfit::Stale { .. })
+    ));
+}
+
+#[test]
 fn a_retry_whose_touched_field_moved_is_stale_and_not_readmitted() {
     let first = proposal();
     let grant = used(&first, 1);
