@@ -17,8 +17,9 @@ use crate::api::{
     grant::{Evidence, GrantStatus, Use, UseEffect},
 };
 
-/// After the window: the API server's last answer may still be on its way to the store.
-const AFTER_WINDOW: SignedDuration = SignedDuration::from_secs(20);
+/// After the window: a request that came in its last moment lives for 34 s itself, whoever sent it, and its write may then still be on its
+/// way to the store for a while.
+const AFTER_WINDOW: SignedDuration = SignedDuration::from_secs(34 + 20);
 /// Settled uses that stay in the grant.
 const KEPT: usize = 16;
 

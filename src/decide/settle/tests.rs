@@ -52,12 +52,12 @@ fn a_use_is_settled_once_no_retry_of_it_can_land() {
         &[(0, "Pending"), (10, "Pending"), (5, "Confirmed")],
     );
     let status = grant.status.unwrap();
-    assert_eq!(ready(&status, at(53)), (vec![], Some(at(54))));
+    assert_eq!(ready(&status, at(87)), (vec![], Some(at(88))));
     assert_eq!(
-        ready(&status, at(54)),
-        (vec![format!("{:036}", 0)], Some(at(64)))
+        ready(&status, at(88)),
+        (vec![format!("{:036}", 0)], Some(at(98)))
     );
-    assert_eq!(ready(&status, at(64)).0.len(), 2);
+    assert_eq!(ready(&status, at(98)).0.len(), 2);
 }
 
 #[test]
