@@ -88,6 +88,12 @@ impl<'r> Marks<'r> {
         !self.fields.is_empty() && self.borne_by(object).len() == self.fields.len()
     }
 
+    /// Whether the change may be what deletes its target: it touches the finalizers.
+    pub fn may_delete(&self) -> bool {
+        let mut paths = self.fields.iter().map(|(field, _)| field.path.as_str());
+        paths.any(|path| pointer::overlap(path, "/metadata/finalizers"))
+    }
+
     /// Whether an object without all marks is surely without the change.
     pub fn tell(&self) -> bool {
         !self.fields.is_empty()

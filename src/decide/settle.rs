@@ -129,6 +129,8 @@ pub fn event(event: Value<'_>, used: &Use, marks: &Marks<'_>, to: Option<u64>) -
     match event.get("type")?.as_str()? {
         "BOOKMARK" => return Some(Step::On),
         "ADDED" | "MODIFIED" => {}
+        // A write that takes the last finalizer away is stored as the deletion, and no revision shows it.
+        "DELETED" if marks.may_delete() => return None,
         // Its last state was seen as the event before.
         "DELETED" => {
             let uid = object.at("/metadata/uid").and_then(|uid| uid.as_str());

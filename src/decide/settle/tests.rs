@@ -128,6 +128,17 @@ fn request(diff: Json) -> crate::api::ApprovalRequestSpec {
 }
 
 #[test]
+fn a_deletion_may_be_what_a_change_of_finalizers_was_stored_as() {
+    let grant = grant(deployments(), &[(0, "Pending")]);
+    let used = grant.status.unwrap().uses.into_values().next().unwrap();
+    let request = request(json!([{"path": "/metadata/finalizers", "from": "[\"a\"]"}]));
+    let text = r#"{"type":"DELETED","object":{"metadata":{"uid":"t1","resourceVersion":"106","finalizers":["a"]}}}"#;
+    let document = read(text).unwrap();
+    let step = event(document.root(), &used, &Marks::of(&request), None);
+    assert_eq!(step, None, "nothing can be told");
+}
+
+#[test]
 fn a_walk_ends_at_the_revision_shown_or_at_the_object_s_deletion() {
     let grant = grant(deployments(), &[(0, "Pending")]);
     let used = grant.status.unwrap().uses.into_values().next().unwrap();
