@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::{
     api::{
         Action, Grant,
-        grant::{GrantPhase, GrantStatus, UseEffect},
+        grant::{GrantPhase, GrantStatus},
     },
     control::{
         access::Standing,
@@ -16,6 +16,7 @@ use crate::{
     },
     decide::{
         conditions::{self, ENDED, Observed},
+        ended::{self, EndReason},
         live::StaleReason,
         redact::Redactor,
         spend, visible,
@@ -79,32 +80,12 @@ pub fn plan(grant: &Grant, findings: &Findings, now: Timestamp) -> Option<End> {
             },
         });
     }
-    let used = status.used.unwrap_or(0);
-    let spent = grant.spec.uses.is_some_and(|uses| used >= i64::from(uses));
-    let open = status
-        .uses
-        .values()
-        .any(|used| used.effect == UseEffect::Pending);
-    match (spent, open) {
-        // An open use may still be served again, and the grant may still go stale or be revoked under it.
-        (true, true) => None,
-        (true, false) => Some(end(
-            grant,
-            GrantPhase::Exhausted,
-            "Spent",
-            "every use is consumed",
-            now,
-        )),
-        (false, _) => (now >= grant.spec.not_after.0).then(|| {
-            end(
-                grant,
-                GrantPhase::Expired,
-                "Expired",
-                "its time is over",
-                now,
-            )
-        }),
-    }
+    let (phase, reason, words) = match ended::to_record(&grant.spec, Some(&status), now)? {
+        EndReason::Spent => (GrantPhase::Exhausted, "Spent", "every use is consumed"),
+        EndReason::Expired => (GrantPhase::Expired, "Expired", "its time is over"),
+        EndReason::Revoked | EndReason::Stale | EndReason::Unreadable => return None,
+    };
+    Some(end(grant, phase, reason, words, now))
 }
 
 /// The end of a grant that was denied after all before anybody used it.
@@ -310,6 +291,13 @@ mod tests {
             (
                 "uses left, open, over",
                 grant(json!(2), false, used(&["Pending"])),
+                same(),
+                NOT_AFTER,
+                None,
+            ),
+            (
+                "uses left, settled, over",
+                grant(json!(2), false, used(&["Unknown"])),
                 same(),
                 NOT_AFTER,
                 Some((GrantPhase::Expired, "Expired")),

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use super::conditions;
 use crate::api::{
     ApprovalRequestSpec, ApprovalRequestStatus, Grant, GrantSpec, GrantStatus,
-    approval_request::RequestPhase, grant::GrantPhase,
+    approval_request::RequestPhase,
+    grant::{GrantPhase, UseEffect},
 };
 
 /// Why a grant no longer serves.
@@ -99,6 +100,27 @@ pub fn ended(spec: &GrantSpec, status: Option<&GrantStatus>, now: Timestamp) -> 
         return Some(EndReason::Spent);
     }
     (now >= spec.not_after.0).then_some(EndReason::Expired)
+}
+
+/// The end that may be written into an active grant's phase at `now`. The written word is final, so over an open use neither its last use
+/// nor its time is written: the use may still serve again, and the grant must still be able to become stale under it.
+pub fn to_record(
+    spec: &GrantSpec,
+    status: Option<&GrantStatus>,
+    now: Timestamp,
+) -> Option<EndReason> {
+    let phase = status.and_then(|status| status.phase).unwrap_or_default();
+    if phase != GrantPhase::Active {
+        return None;
+    }
+    let open = status.is_some_and(|status| {
+        let mut uses = status.uses.values();
+        uses.any(|used| used.effect == UseEffect::Pending)
+    });
+    match ended(spec, status, now)? {
+        EndReason::Spent | EndReason::Expired if open => None,
+        end => Some(end),
+    }
 }
 
 /// Why a request is finished at `now`, or nothing while a decision or a use is possible.
