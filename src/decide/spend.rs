@@ -270,4 +270,6 @@ pub fn stale(grant: &Grant, reason: StaleReason, message: &str, now: Timestamp) 
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
