@@ -185,7 +185,8 @@ async fn what_is_no_review_call_at_all_is_refused_as_http_says() {
     let agent = stack.agent("no-call").await;
     let port = Port::of(stack, 0).await;
     let body = good(&agent).to_string();
-    let cases: [(Method, &str, &[(&str, &str)], u16); 9] = [
+    type Case<'c> = (Method, &'c str, &'c [(&'c str, &'c str)], u16);
+    let cases: [Case<'_>; 9] = [
         (Method::GET, "/gate/x", JSON, 405),
         (Method::PUT, "/guard", JSON, 405),
         (Method::DELETE, "/stamp", JSON, 405),

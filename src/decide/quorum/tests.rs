@@ -339,7 +339,7 @@ fn every_row_of_every_policy_must_be_met_and_a_person_counts_in_one_row_of_each(
     )));
     // Ana may be counted for another policy too, and for one row of the first only.
     let all = approve("d", "ana@example.com", &["sre", "security", "web"]);
-    let Outcome::Waiting { missing } = count(&rows, &[all.clone()]).outcome else {
+    let Outcome::Waiting { missing } = count(&rows, std::slice::from_ref(&all)).outcome else {
         panic!("one person meets two rows");
     };
     assert_eq!(missing.len(), 1, "{missing:?}");

@@ -203,12 +203,11 @@ pub fn known(place: Place) -> World {
     .unwrap();
     let mut resources = Resources::default();
     for (group, name) in [("", "configmaps"), ("", "pods"), ("apps", "deployments")] {
-        let preferred = "v1".to_owned();
         resources.insert(
             group,
             name,
             Versions::BuiltIn {
-                preferred: preferred.into(),
+                preferred: "v1".into(),
             },
         );
     }
