@@ -31,7 +31,10 @@ fn under(folder: &str) -> Vec<PathBuf> {
 fn holding(files: &[PathBuf], words: &[&str]) -> Vec<String> {
     let mut hits = Vec::new();
     for file in files {
-        let is_test = file.components().any(|part| part.as_os_str() == "tests")
+        let of_tests = |part: std::path::Component<'_>| {
+            matches!(part.as_os_str().to_str(), Some("tests" | "model"))
+        };
+        let is_test = file.components().any(of_tests)
             || file.file_stem().is_some_and(|stem| {
                 let stem = stem.to_string_lossy();
                 stem.ends_with("tests") || matches!(&*stem, "arbitrary" | "recorded")

@@ -549,6 +549,6 @@ pub fn target_of(review: &Review<'_>) -> String {
 }
 
 #[cfg(test)]
-mod second_calls;
+mod second_calls_tests;
 #[cfg(test)]
 mod tests;
