@@ -120,17 +120,7 @@ fn examine(
     let mixed = stored_version(world, review)?;
 
     let generated = generated_name(review);
-    let compared = Compared {
-        operation: review.operation,
-        group: review.group,
-        resource: review.resource,
-        subresource: review.subresource,
-        object: review.object,
-        old_object: review.old_object,
-        options: review.options,
-        generated_name: generated,
-    };
-    let comparison = Comparison::of(&compared);
+    let comparison = Comparison::of(&compared(review, generated));
     honest(&comparison)?;
 
     let groups: Vec<&str> = review.user.groups().collect();
@@ -522,6 +512,20 @@ fn facts(review: &Review<'_>, comparison: &Comparison<'_>, destructive: bool) ->
         "value, destination and data class are not declared".to_owned(),
     ));
     facts
+}
+
+/// What of a review is compared.
+fn compared<'d>(review: &Review<'d>, generated_name: bool) -> Compared<'d> {
+    Compared {
+        operation: review.operation,
+        group: review.group,
+        resource: review.resource,
+        subresource: review.subresource,
+        object: review.object,
+        old_object: review.old_object,
+        options: review.options,
+        generated_name,
+    }
 }
 
 /// Whether the name is what the server made of `generateName`: a client may send both itself.

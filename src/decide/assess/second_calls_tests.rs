@@ -118,19 +118,9 @@ fn a_forced_deletion_goes_through_to_its_end_also_where_the_whole_object_is_boun
         let text = fs::read_to_string(path).unwrap();
         let document = json::read(&text).unwrap();
         let review = Review::of(&document).unwrap();
-        let compared = Compared {
-            operation: review.operation,
-            group: review.group,
-            resource: review.resource,
-            subresource: review.subresource,
-            object: review.object,
-            old_object: review.old_object,
-            options: review.options,
-            generated_name: false,
-        };
         let mut binding = first.rules.binding.clone();
         binding.state = crate::api::approval_policy::StateBinding::WholeObject;
-        Comparison::of(&compared)
+        Comparison::of(&compared(&review, false))
             .bind(&binding, &world().redactor)
             .unwrap()
             .state

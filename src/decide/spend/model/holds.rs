@@ -95,24 +95,6 @@ fn of_two_uses_one_is_counted_and_its_answer_lost() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
-fn everything_at_once() {
-    for place in [Place::Image, Place::Label] {
-        nothing_goes_wrong(&Scenario {
-            attempts: 2,
-            writes: vec![Write::SET; 3],
-            foreign: vec![Foreign::Revert, Foreign::Note, Foreign::Replace],
-            foreigners: 2,
-            lost_answers: 1,
-            compactions: 1,
-            revoked: 1,
-            restored: 1,
-            ..Scenario::of(place)
-        });
-    }
-}
-
-#[test]
 fn first_attempts_show_what_the_api_server_has_cached() {
     for place in [Place::Image, Place::Label] {
         nothing_goes_wrong(&Scenario {
