@@ -1,6 +1,10 @@
 //! Votes as they stand: the decisions that name a request, with what the API server says about their authors now.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
@@ -14,6 +18,10 @@ use crate::{
 
 /// Votes that a request can hold.
 pub const MAX_VOTES: usize = 64;
+/// Of these, votes that do not count.
+const MAX_UNCOUNTED: usize = 32;
+/// Of these, votes of one person: what they said first, and again.
+const MAX_OF_ONE: usize = 4;
 /// Longest word on why a vote does not count.
 const MAX_WHY: usize = 1024;
 
@@ -83,23 +91,36 @@ pub fn rows(known: &[Vote], tallied: &[Vote]) -> Vec<Vote> {
             rows.push(vote.clone());
         }
     }
+    let known: BTreeSet<&str> = known
+        .iter()
+        .map(|vote| vote.decision.uid.as_str())
+        .collect();
+    bounded(rows, &known)
+}
+
+/// Known rows may not vanish. Of the others those that count go first, and votes that do not count, or come again from one person, fill no
+/// more than a part: whoever counts later must find room.
+fn bounded(mut rows: Vec<Vote>, known: &BTreeSet<&str>) -> Vec<Vote> {
+    let is_known = |row: &Vote| known.contains(row.decision.uid.as_str());
+    rows.sort_by(|a, b| {
+        let rank = |row: &Vote| (!is_known(row), !row.counted, row.at.0);
+        (rank(a), &a.decision.name).cmp(&(rank(b), &b.decision.name))
+    });
+    let (mut total, mut uncounted) = (0, 0);
+    let mut of_person: BTreeMap<String, usize> = BTreeMap::new();
+    rows.retain(|row| {
+        let own = of_person.entry(row.username.clone()).or_default();
+        let fits =
+            total < MAX_VOTES && *own < MAX_OF_ONE && (row.counted || uncounted < MAX_UNCOUNTED);
+        let stays = is_known(row) || fits;
+        if stays {
+            total += 1;
+            *own += 1;
+            uncounted += usize::from(!row.counted);
+        }
+        stays
+    });
     rows.sort_by(|a, b| (a.at.0, &a.decision.name).cmp(&(b.at.0, &b.decision.name)));
-    if rows.len() > MAX_VOTES {
-        // Known rows may not vanish, so the newest of the others stay out.
-        let is_known = |row: &Vote| {
-            known
-                .iter()
-                .any(|vote| vote.decision.uid == row.decision.uid)
-        };
-        let mut room = MAX_VOTES.saturating_sub(known.len());
-        rows.retain(|row| {
-            is_known(row) || {
-                let fits = room > 0;
-                room = room.saturating_sub(1);
-                fits
-            }
-        });
-    }
     rows
 }
 
@@ -177,16 +198,58 @@ mod tests {
         assert!(!stored[0].why_not.as_deref().unwrap().contains('\n'));
     }
 
+    fn of(username: &str, name: &str, second: i64, counted: bool) -> Vote {
+        Vote {
+            username: username.to_owned(),
+            ..vote(name, second, counted)
+        }
+    }
+
     #[test]
     fn beyond_sixty_four_the_known_ones_stay() {
         let many: Vec<Vote> = (0..100)
-            .map(|n| vote(&format!("v{n:03}"), n, true))
+            .map(|n| of(&format!("p{n:03}"), &format!("v{n:03}"), n, true))
             .collect();
-        let known = [vote("v099", 99, true)];
+        let known = [of("p099", "v099", 99, true)];
         let stored = rows(&known, &many);
         assert_eq!(stored.len(), MAX_VOTES);
         assert!(stored.iter().any(|row| row.decision.name == "v099"));
         assert!(stored.iter().any(|row| row.decision.name == "v062"));
         assert!(!stored.iter().any(|row| row.decision.name == "v063"));
+    }
+
+    #[test]
+    fn votes_that_do_not_count_push_out_none_that_does() {
+        let mut votes: Vec<Vote> = (0..90)
+            .map(|n| of(&format!("p{n:03}"), &format!("v{n:03}"), n, false))
+            .collect();
+        let known = rows(&[], &votes);
+        assert!(known.len() < MAX_VOTES, "there is room for whoever counts");
+        for (n, name) in [(100, "ana"), (101, "ben")] {
+            votes.push(of(name, name, n, true));
+        }
+        let stored = rows(&known, &votes);
+        let counted: Vec<&str> = stored
+            .iter()
+            .filter(|row| row.counted)
+            .map(|row| row.username.as_str())
+            .collect();
+        assert_eq!(counted, ["ana", "ben"]);
+        assert!(
+            known.iter().all(|row| stored.contains(row)),
+            "none vanishes"
+        );
+    }
+
+    #[test]
+    fn one_person_s_votes_push_out_nobody_else_s() {
+        let mut votes: Vec<Vote> = (0..200)
+            .map(|n| of("mallory", &format!("v{n:03}"), n, n % 2 == 0))
+            .collect();
+        votes.push(of("ana", "late", 300, false));
+        let stored = rows(&[], &votes);
+        let of_mallory = stored.iter().filter(|row| row.username == "mallory");
+        assert_eq!(of_mallory.count(), MAX_OF_ONE);
+        assert!(stored.iter().any(|row| row.username == "ana"));
     }
 }
