@@ -39,6 +39,7 @@ pub mod server_made;
 pub mod settle;
 pub mod shape;
 pub mod spend;
+pub mod standing;
 mod strictest;
 pub mod subject;
 pub mod trace;

@@ -2,7 +2,10 @@
 
 use crate::{
     api::{ApprovalRequestSpec, approval_request::FieldDiff},
-    decide::visible::visible,
+    decide::{
+        redact::{self, Redactor},
+        visible::visible,
+    },
 };
 
 /// Indentation stops growing here, so that a deep value cannot make the output quadratic.
@@ -14,7 +17,7 @@ const FINGERPRINT: &str = "   (fingerprint: the Secret's value itself is never s
 
 /// Every changed field, old and new. Where a request lists none (a deletion), its whole change is shown.
 pub fn change(spec: &ApprovalRequestSpec) -> Vec<String> {
-    let secret = spec.action.group.is_empty() && spec.action.resource == "secrets";
+    let secret = Redactor::covers(&spec.action.group, &spec.action.resource);
     let mut lines = Vec::new();
     if spec.diff.is_empty() {
         lines.push("(no field is listed; the change as it is bound:)".to_owned());
@@ -32,7 +35,7 @@ pub fn change(spec: &ApprovalRequestSpec) -> Vec<String> {
 
 /// The state that the change applies to, path by path as it is bound.
 pub fn state(spec: &ApprovalRequestSpec) -> Vec<String> {
-    let secret = spec.action.group.is_empty() && spec.action.resource == "secrets";
+    let secret = Redactor::covers(&spec.action.group, &spec.action.resource);
     pretty(&spec.state, secret)
 }
 
@@ -198,7 +201,7 @@ impl Printer {
         self.line
             .push_str(&visible(text).replace('\\', r"\\").replace('"', "\\\""));
         self.line.push('"');
-        if self.secret && !is_key && is_fingerprint(text) {
+        if self.secret && !is_key && redact::is_fingerprint(text) {
             self.line.push_str(FINGERPRINT);
         }
     }
@@ -212,13 +215,6 @@ impl Printer {
         self.lines.push(self.line);
         self.lines
     }
-}
-
-/// `hmac:KEYID:64 hex`.
-fn is_fingerprint(text: &str) -> bool {
-    text.strip_prefix("hmac:")
-        .and_then(|rest| rest.rsplit_once(':'))
-        .is_some_and(|(_, hex)| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Bytes of the JSON string at the start of the text, quotes included.

@@ -15,7 +15,11 @@ use super::{
 };
 use crate::{
     api::{ApprovalDecision, Verdict, approval_request::Vote},
-    decide::{ended::Finish, visible::visible},
+    decide::{
+        conditions::{self, COUNTED},
+        ended::Finish,
+        visible::visible,
+    },
 };
 
 /// Waits until the controller has counted the vote, or said why it does not count.
@@ -105,15 +109,14 @@ pub fn outcome(
             Err(not_counted(seen, vote))
         });
     }
-    let conditions = decision
+    let recorded = decision
         .status
         .as_ref()
         .map(|status| status.conditions.as_slice())
         .unwrap_or_default();
-    if let Some(refused) = conditions
-        .iter()
-        .find(|condition| condition.type_ == "Counted" && condition.status == "False")
-    {
+    let refused = conditions::get(recorded, COUNTED)
+        .filter(|condition| condition.status == conditions::FALSE);
+    if let Some(refused) = refused {
         return Some(Err(lost_vote(seen, &refused.message)));
     }
     let next = vec![format!(
@@ -170,7 +173,12 @@ pub fn past(verdict: Verdict) -> &'static str {
 /// `approved (1 of 2; waiting for …)`.
 fn tally(seen: &Seen, verdict: Verdict) -> String {
     if verdict != Verdict::Approve {
-        return past(verdict).to_owned();
+        let late = if seen.approved() {
+            " after it was approved: its grant ends unused"
+        } else {
+            ""
+        };
+        return format!("{}{late}", past(verdict));
     }
     let progress = eligible::progress(&seen.request.spec, seen.request.status.as_ref());
     let counts = format!("{} of {}", progress.have, progress.need);

@@ -10,33 +10,17 @@ use super::{
 use crate::{
     api::{
         ApprovalRequestSpec, ApprovalRequestStatus, Approver, Owner, PolicyRef, Verdict,
-        approval_policy::{ApproverSubject, RequesterMay, Required},
-        approval_request::RequestPhase,
+        approval_policy::Required, approval_request::RequestPhase, reference::SERVICE_ACCOUNT,
     },
     cli::exit::{Failure, quoted},
     decide::{
-        quorum::{policy_label, stands_in},
+        policy::approver_words,
+        quorum::policy_label,
+        standing::{self, Bar, Known},
+        subject::{Agent, Agents},
         visible::visible,
     },
 };
-
-/// What keeps a person from counting for one policy.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Bar {
-    /// RBAC: verb `approve` on the policy.
-    Verb {
-        /// Namespace in which the right is asked for.
-        namespace: Option<String>,
-    },
-    /// No row of the policy lists the person.
-    Membership,
-    /// The person is the requester.
-    Requester,
-    /// The person owns the agent.
-    Owner,
-    /// A ServiceAccount counts only where the policy lists it as one.
-    ServiceAccount,
-}
 
 /// One policy and what bars the person there; empty: the vote counts.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,48 +44,38 @@ pub fn asked_in<'r>(policy: &'r PolicyRef, request: &'r ApprovalRequestSpec) -> 
         .or(request.action.namespace.as_deref())
 }
 
+/// What is known of a person besides who they are.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Who owns the requesting agent, where that may be read; the controller knows it in any case.
+    pub owner: Option<Owner>,
+    /// They are an agent's identity, as far as identities may be read.
+    pub gated: bool,
+}
+
 /// What bars a person from one policy. `holds_verb`: what the SelfSubjectAccessReview said.
 pub fn bars(
     policy: &PolicyRef,
     request: &ApprovalRequestSpec,
     person: &Person,
     holds_verb: bool,
-    owner: Option<&Owner>,
+    about: &About,
 ) -> Vec<Bar> {
     let Some(approvers) = &policy.approvers else {
         return Vec::new();
     };
-    let mut bars = Vec::new();
-    if !holds_verb {
-        bars.push(Bar::Verb {
-            namespace: asked_in(policy, request).map(str::to_owned),
-        });
-    }
-    let approver = Approver {
+    let somebody = Approver {
         username: person.username.clone(),
         uid: String::new(),
         groups: person.groups.clone(),
     };
-    if !approvers
-        .required
-        .iter()
-        .any(|row| stands_in(&row.from, &approver))
-    {
-        let account = person.username.starts_with("system:serviceaccount:");
-        bars.push(if account {
-            Bar::ServiceAccount
-        } else {
-            Bar::Membership
-        });
-    }
-    if approvers.requester != Some(RequesterMay::Allowed) {
-        if person.username == request.requester.username {
-            bars.push(Bar::Requester);
-        } else if owner.and_then(|owner| owner.user.as_ref()) == Some(&person.username) {
-            bars.push(Bar::Owner);
-        }
-    }
-    bars
+    let known = Known {
+        gated: about.gated,
+        holds_verb,
+        requester: &request.requester.username,
+        owner_user: about.owner.as_ref().and_then(|owner| owner.user.as_deref()),
+    };
+    standing::bars(approvers, &somebody, known)
 }
 
 /// Where a person stands with every policy that asks, by live answers of the API server.
@@ -110,7 +84,7 @@ pub async fn standings<'r>(
     request: &'r ApprovalRequestSpec,
     person: &Person,
 ) -> Result<Vec<Standing<'r>>, Failure> {
-    let owner = owner(server, &request.requester.agent).await;
+    let about = about(server, &request.requester.agent, person).await;
     let mut standings = Vec::new();
     for policy in request
         .policies
@@ -128,25 +102,37 @@ pub async fn standings<'r>(
             .await?;
         standings.push(Standing {
             policy,
-            bars: bars(policy, request, person, holds_verb, owner.as_ref()),
+            bars: bars(policy, request, person, holds_verb, &about),
         });
     }
     Ok(standings)
 }
 
-/// The agent's owner, where the person may read it; the controller knows it in any case.
-async fn owner(server: &Server, agent: &str) -> Option<Owner> {
-    if !agent
-        .chars()
-        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        || agent.is_empty()
-    {
-        return None;
+/// What the declared agents say of a person. Who may not list them is told less; the controller knows it in any case.
+async fn about(server: &Server, agent: &str, person: &Person) -> About {
+    let listed = server.list(AGENTS, None).await.unwrap_or_default();
+    let read = listed
+        .into_iter()
+        .filter_map(|object| serde_json::from_value::<crate::api::AgentIdentity>(object).ok());
+    let agents = Agents::of(read.map(|identity| Agent::from(&identity)));
+    if let Some(known) = agents.get(agent) {
+        let groups = person.groups.iter().map(String::as_str);
+        return About {
+            owner: Some(known.owner.clone()),
+            gated: agents.declares(&person.username, groups),
+        };
     }
-    let text = server.get(AGENTS, None, agent).await.ok()?;
-    serde_json::from_str::<crate::api::AgentIdentity>(&text)
-        .ok()
-        .map(|identity| identity.spec.owner)
+    let named = super::kinds::checked(agent).is_ok();
+    let text = match named {
+        true => server.get(AGENTS, None, agent).await.ok(),
+        false => None,
+    };
+    let identity =
+        text.and_then(|text| serde_json::from_str::<crate::api::AgentIdentity>(&text).ok());
+    About {
+        owner: identity.map(|identity| identity.spec.owner),
+        gated: agents.declares(&person.username, person.groups.iter().map(String::as_str)),
+    }
 }
 
 fn plural(policy: &PolicyRef) -> &'static str {
@@ -171,15 +157,16 @@ pub fn refusal(
     let mut next = BTreeSet::new();
     for Standing { policy, bars } in standings {
         for bar in bars {
-            missing.push(words(policy, bar, person, request_spec));
+            missing.push(words(policy, *bar, person, request_spec));
             match bar {
-                Bar::Verb { namespace } => {
-                    next.insert(bind_approver(namespace.as_deref(), &person.username));
+                Bar::Verb => {
+                    let namespace = asked_in(policy, request_spec);
+                    next.insert(bind_approver(namespace, &person.username));
                 }
-                Bar::Membership | Bar::ServiceAccount => {
+                Bar::Membership => {
                     next.insert(read_policy(policy));
                 }
-                Bar::Requester | Bar::Owner => {}
+                Bar::Gated | Bar::Requester | Bar::Owner => {}
             }
         }
     }
@@ -212,17 +199,25 @@ fn read_policy(policy: &PolicyRef) -> String {
     )
 }
 
-fn words(policy: &PolicyRef, bar: &Bar, person: &Person, request: &ApprovalRequestSpec) -> String {
+fn words(policy: &PolicyRef, bar: Bar, person: &Person, request: &ApprovalRequestSpec) -> String {
     let label = label(policy);
     let me = visible(&person.username);
     match bar {
-        Bar::Verb { namespace } => missing_verb(
+        Bar::Gated => {
+            format!("{label}: {me} is an agent's identity, and agents do not decide")
+        }
+        Bar::Verb => missing_verb(
             "approve",
             plural(policy),
-            namespace.as_deref(),
+            asked_in(policy, request),
             Some(&policy.name),
             &person.username,
         ),
+        Bar::Membership if person.username.starts_with(SERVICE_ACCOUNT) => {
+            format!(
+                "policy membership: {label} does not list ServiceAccount {me}; accounts count only where a policy names them"
+            )
+        }
         Bar::Membership => format!(
             "policy membership: {label} wants {}, and {me} is none of them",
             rows(policy)
@@ -234,11 +229,6 @@ fn words(policy: &PolicyRef, bar: &Bar, person: &Person, request: &ApprovalReque
             format!(
                 "{label}: {me} owns agent {}, and an agent's owner may not decide",
                 visible(&request.requester.agent)
-            )
-        }
-        Bar::ServiceAccount => {
-            format!(
-                "policy membership: {label} does not list ServiceAccount {me}; accounts count only where a policy names them"
             )
         }
     }
@@ -260,30 +250,7 @@ pub fn rows(policy: &PolicyRef) -> String {
 }
 
 fn row(row: &Required) -> String {
-    let from = row
-        .from
-        .iter()
-        .map(subject)
-        .collect::<Vec<_>>()
-        .join(" or ");
-    if from.is_empty() {
-        format!("{} of whoever holds verb approve on it", row.count)
-    } else {
-        format!("{} of {from}", row.count)
-    }
-}
-
-fn subject(from: &ApproverSubject) -> String {
-    match (&from.user, &from.group, &from.service_account) {
-        (Some(user), ..) => format!("user {}", visible(user)),
-        (_, Some(group), _) => format!("group {}", visible(group)),
-        (.., Some(account)) => format!(
-            "ServiceAccount {}/{}",
-            visible(&account.namespace),
-            visible(&account.name)
-        ),
-        _ => "a subject of an unknown kind".to_owned(),
-    }
+    format!("{} of {}", row.count, visible(&approver_words(&row.from)))
 }
 
 /// How far a request is: approvals counted and needed, each policy for itself, and what is still awaited.
@@ -348,19 +315,27 @@ pub fn wants_reason(request: &ApprovalRequestSpec, verdict: Verdict) -> Option<&
 }
 
 /// What is missing, in a few words.
-pub fn bars_in_words(bars: &[Bar]) -> String {
+pub fn bars_in_words(
+    policy: &PolicyRef,
+    request: &ApprovalRequestSpec,
+    person: &str,
+    bars: &[Bar],
+) -> String {
     let words = bars.iter().map(|bar| match bar {
-        Bar::Verb {
-            namespace: Some(namespace),
-        } => format!(
-            "lacks RBAC verb approve in namespace {}",
-            visible(namespace)
-        ),
-        Bar::Verb { namespace: None } => "lacks RBAC verb approve in the whole cluster".to_owned(),
+        Bar::Verb => match asked_in(policy, request) {
+            Some(namespace) => format!(
+                "lacks RBAC verb approve in namespace {}",
+                visible(namespace)
+            ),
+            None => "lacks RBAC verb approve in the whole cluster".to_owned(),
+        },
+        Bar::Membership if person.starts_with(SERVICE_ACCOUNT) => {
+            "a ServiceAccount that the policy does not list".to_owned()
+        }
         Bar::Membership => "not among the policy's approvers".to_owned(),
+        Bar::Gated => "an agent's identity".to_owned(),
         Bar::Requester => "made the request".to_owned(),
         Bar::Owner => "owns the agent".to_owned(),
-        Bar::ServiceAccount => "a ServiceAccount that the policy does not list".to_owned(),
     });
     words.collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 //! `revoke`: ends grants, and says which uses may still land.
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,11 +13,8 @@ use super::{
 };
 use crate::{
     api::{Grant, grant::UseEffect},
-    decide::visible::visible,
+    decide::{spend::WINDOW, visible::visible},
 };
-
-/// A write whose use was recorded can reach storage so long after it: the API server's own bound for one request.
-const LANDS_WITHIN: SignedDuration = SignedDuration::from_secs(34);
 
 /// Arguments of `revoke`.
 #[derive(Args, Debug)]
@@ -120,7 +117,7 @@ fn open_uses(grant: &Grant, now: Timestamp) -> String {
         .filter(|used| used.effect == UseEffect::Pending);
     let mut text = String::new();
     for used in uses {
-        let until = used.at.0.saturating_add(LANDS_WITHIN).unwrap_or(used.at.0);
+        let until = used.at.0.saturating_add(WINDOW).unwrap_or(used.at.0);
         let lands = if now < until {
             format!("may still land until {}", time(until))
         } else {
@@ -134,7 +131,11 @@ fn open_uses(grant: &Grant, now: Timestamp) -> String {
         ));
     }
     if !text.is_empty() {
-        text.insert_str(0, "  a use recorded before may still land within 34 s:\n");
+        let seconds = WINDOW.as_secs();
+        text.insert_str(
+            0,
+            &format!("  a use recorded before may still land within {seconds} s:\n"),
+        );
     }
     text
 }

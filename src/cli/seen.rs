@@ -13,6 +13,7 @@ use super::{
 use crate::{
     api::{ApprovalRequest, ApprovalRequestSpec, Grant, Operation, approval_request::RequestPhase},
     decide::{
+        conditions::{self, GRANT_LOST},
         ended::{Finish, finished},
         json, record,
         visible::visible,
@@ -113,21 +114,20 @@ impl Seen {
             now,
         ) {
             // Without its grant we cannot say that it is lost: it may be that we may not read it.
-            Some(Finish::Lost) if grant_unread && !self.condition("GrantLost") => None,
+            Some(Finish::Lost) if grant_unread && !self.condition(GRANT_LOST) => None,
             other => other,
         }
     }
 
     fn condition(&self, kind: &str) -> bool {
-        let conditions = self
-            .request
-            .status
-            .as_ref()
-            .map(|status| status.conditions.as_slice())
-            .unwrap_or_default();
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == kind && condition.status == "True")
+        let status = self.request.status.as_ref();
+        status.is_some_and(|status| conditions::holds(&status.conditions, kind))
+    }
+
+    /// Whether its grant served at least once.
+    pub fn used(&self) -> bool {
+        let status = self.grant.as_ref().and_then(|grant| grant.status.as_ref());
+        status.and_then(|status| status.used).unwrap_or(0) > 0
     }
 
     /// Whether it was approved.

@@ -314,7 +314,9 @@ fn policies(seen: &Seen, me: Option<(&str, &[Standing<'_>])>, out: &mut Text) {
             let words = if standing.bars.is_empty() {
                 "yes".to_owned()
             } else {
-                format!("no: {}", eligible::bars_in_words(&standing.bars))
+                let spec = &seen.request.spec;
+                let words = eligible::bars_in_words(standing.policy, spec, me, &standing.bars);
+                format!("no: {words}")
             };
             out.line(&format!(
                 "  You ({}) for {}: {words}",

@@ -44,7 +44,13 @@ fn a_request_is_shown_facts_first_and_with_its_whole_change() {
     let policy = &seen.request.spec.policies[0];
     let standings = [Standing {
         policy,
-        bars: eligible::bars(policy, &seen.request.spec, &person, false, None),
+        bars: eligible::bars(
+            policy,
+            &seen.request.spec,
+            &person,
+            false,
+            &eligible::About::default(),
+        ),
     }];
     let text = render(
         &seen,
@@ -133,9 +139,7 @@ fn nothing_from_the_cluster_reaches_the_terminal_raw() {
     let policy = &seen.request.spec.policies[0];
     let standings = [Standing {
         policy,
-        bars: vec![eligible::Bar::Verb {
-            namespace: Some(evil.into()),
-        }],
+        bars: vec![crate::decide::standing::Bar::Verb],
     }];
     let text = render(
         &seen,

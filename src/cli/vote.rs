@@ -279,7 +279,8 @@ fn undecided(seen: &Seen, verdict: Verdict, now: Timestamp) -> Result<(), Failur
             next,
         }),
         (None, Verdict::Approve) if seen.approved() => Err(Failure::NothingChanged(named)),
-        (None, _) if seen.approved() => {
+        // A denial before the first use ends the grant; after that only revoking it ends what is left of it.
+        (None, _) if seen.approved() && seen.used() => {
             let grant = seen
                 .request
                 .status
@@ -287,7 +288,9 @@ fn undecided(seen: &Seen, verdict: Verdict, now: Timestamp) -> Result<(), Failur
                 .and_then(|status| status.grant.as_ref());
             let grant = grant.map_or("GRANT".to_owned(), |grant| quoted(&grant.name));
             Err(Failure::Refused {
-                what: format!("{named}. It cannot be denied any more; its grant can be revoked"),
+                what: format!(
+                    "{named}, and its grant was used: a denial ends it no more, revoking the grant does"
+                ),
                 next: vec![format!("kubectl grantgate revoke {grant} {}", seen.flag())],
             })
         }

@@ -6,6 +6,7 @@
 )]
 
 use super::*;
+use crate::cli::eligible::About;
 use crate::cli::{
     counted::outcome,
     fixtures::{request, seen},
@@ -134,8 +135,17 @@ fn what_is_decided_is_refused_with_its_own_code() {
     );
     let approved = json!({"phase": "Approved", "grant": {"name": "gr-a", "uid": "g1"}});
     assert_eq!(refused(approved.clone(), Verdict::Approve), Some(3));
-    assert_eq!(refused(approved.clone(), Verdict::Deny), Some(1));
-    let failure = undecided(&seen(json!({}), approved), Verdict::Deny, now()).unwrap_err();
+    assert_eq!(
+        refused(approved.clone(), Verdict::Deny),
+        None,
+        "it counts until the first use"
+    );
+    let mut used = seen(json!({}), approved);
+    let mut grant = crate::cli::fixtures::grant("gr-a", json!({"uses": 3}), json!({"used": 1}));
+    grant["metadata"]["uid"] = json!("g1");
+    used.grant = Some(serde_json::from_value(grant).unwrap());
+    let failure = undecided(&used, Verdict::Deny, now()).unwrap_err();
+    assert_eq!(failure.exit().code(), 1);
     assert_eq!(failure.next(), ["kubectl grantgate revoke gr-a -n web"]);
     let late = "2026-01-01T10:30:00Z".parse().unwrap();
     assert_eq!(
@@ -246,7 +256,7 @@ fn whoever_counts_nowhere_learns_which_list_is_missing() {
         };
         let standings = [Standing {
             policy,
-            bars: eligible::bars(policy, spec, &person, holds_verb, None),
+            bars: eligible::bars(policy, spec, &person, holds_verb, &About::default()),
         }];
         eligible::refusal("request web/ar-7f3k", spec, &person, &standings)
             .map(|failure| failure.text())

@@ -13,7 +13,7 @@ use super::{
     seen::{Seen, state},
     server::{Patience, Server},
 };
-use crate::decide::ended::Finish;
+use crate::decide::ended::{EndReason, Finish};
 
 /// Arguments of `wait`.
 #[derive(Args, Debug)]
@@ -25,7 +25,8 @@ pub struct WaitArgs {
     pub timeout: Duration,
 }
 
-/// Waits until a request is decided: 0 approved, 5 denied or expired, 7 superseded or its grant stale, 4 when the time is over.
+/// Waits until a request is decided: 0 approved, also when the grant is spent by now; 5 denied or expired, or its grant is over, revoked
+/// or lost; 7 superseded or its grant stale; 4 when the time is over.
 pub async fn run(server: &Server, args: WaitArgs) -> Result<Printed, Failure> {
     let patience = Patience::of(args.timeout);
     loop {
@@ -70,10 +71,28 @@ fn outcome(seen: &Seen, now: Timestamp) -> Option<Result<Printed, Failure>> {
         seen.name,
         seen.flag()
     )];
+    let done = || {
+        Ok(Printed {
+            table: format!("{named}\n"),
+            document: json!({"request": seen.document}),
+            names: vec![seen.type_name()],
+            ..Printed::default()
+        })
+    };
     match seen.finished(now) {
-        Some(Finish::Denied | Finish::Expired) => Some(Err(Failure::Ended { what: named, next })),
-        Some(Finish::Unreadable) => Some(Err(Failure::Refused { what: named, next })),
-        Some(_) => Some(Err(Failure::Stale { what: named, next })),
+        Some(Finish::GrantEnded(EndReason::Spent)) => Some(done()),
+        Some(
+            Finish::Denied
+            | Finish::Expired
+            | Finish::Lost
+            | Finish::GrantEnded(EndReason::Expired | EndReason::Revoked),
+        ) => Some(Err(Failure::Ended { what: named, next })),
+        Some(Finish::Unreadable | Finish::GrantEnded(EndReason::Unreadable)) => {
+            Some(Err(Failure::Refused { what: named, next }))
+        }
+        Some(Finish::Superseded | Finish::GrantEnded(EndReason::Stale)) => {
+            Some(Err(Failure::Stale { what: named, next }))
+        }
         None => {
             let grant = seen
                 .request
@@ -81,14 +100,7 @@ fn outcome(seen: &Seen, now: Timestamp) -> Option<Result<Printed, Failure>> {
                 .as_ref()
                 .and_then(|status| status.grant.as_ref());
             let usable = seen.approved() && grant.is_some_and(|grant| grant.uid.is_some());
-            usable.then(|| {
-                Ok(Printed {
-                    table: format!("{named}\n"),
-                    document: json!({"request": seen.document}),
-                    names: vec![seen.type_name()],
-                    ..Printed::default()
-                })
-            })
+            usable.then(done)
         }
     }
 }
@@ -103,7 +115,7 @@ mod tests {
     )]
 
     use super::*;
-    use crate::cli::fixtures::seen;
+    use crate::cli::fixtures::{grant, seen};
 
     fn code(status: serde_json::Value, now: &str) -> Option<u8> {
         let seen = seen(json!({}), status);
@@ -136,5 +148,27 @@ mod tests {
             ),
             Some(0)
         );
+    }
+
+    #[test]
+    fn the_ends_of_a_grant_are_told_apart() {
+        let code = |spec: serde_json::Value, status: serde_json::Value, now: &str| {
+            let approved = json!({"phase": "Approved", "grant": {"name": "gr-a", "uid": "g1"}});
+            let mut seen = seen(json!({}), approved);
+            let mut grant = grant("gr-a", spec, status);
+            grant["metadata"]["uid"] = json!("g1");
+            seen.grant = Some(serde_json::from_value(grant).unwrap());
+            let outcome = outcome(&seen, now.parse().unwrap()).unwrap();
+            outcome.map_or_else(
+                |failure| failure.exit().code(),
+                |printed| printed.exit().code(),
+            )
+        };
+        let during = "2026-01-01T10:06:00Z";
+        assert_eq!(code(json!({}), json!({"phase": "Exhausted"}), during), 0);
+        assert_eq!(code(json!({"uses": 1}), json!({"used": 1}), during), 0);
+        assert_eq!(code(json!({"revoked": true}), json!({}), during), 5);
+        assert_eq!(code(json!({}), json!({"phase": "Stale"}), during), 7);
+        assert_eq!(code(json!({}), json!({}), "2026-01-02T10:00:00Z"), 5);
     }
 }

@@ -13,14 +13,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 
-use super::policy::approver_words;
+use super::{
+    policy::approver_words,
+    standing::{self, Bar, Known},
+};
 use crate::api::{
     ApprovalDecision, ApprovalRequest, PolicyRef,
     approval_decision::{Approver, DecidedRequest, Verdict},
-    approval_policy::{ApproverSubject, Approvers, RequesterMay},
+    approval_policy::{ApproverSubject, Approvers},
     approval_request::{DecisionRef, Vote},
     reference::{SERVICE_ACCOUNT, Validity},
 };
+
+/// Why an agent's vote does not count.
+const AGENT: &str = "its author is an agent's identity, and agents do not approve";
 
 /// The request that is voted on.
 #[derive(Clone, Copy, Debug)]
@@ -357,7 +363,7 @@ fn eligible(
         ));
     }
     if vote.gated {
-        return Err("its author is an agent's identity, and agents do not approve".to_owned());
+        return Err(AGENT.to_owned());
     }
     if vote.verdict == Verdict::Unknown {
         return Err("this version does not know the verdict: use Approve or Deny".to_owned());
@@ -417,19 +423,22 @@ fn on_behalf(
     let mut behalf = BTreeSet::new();
     let mut refusals: BTreeMap<u8, String> = BTreeMap::new();
     for (policy, approvers) in needed(ballot) {
-        let own = approver.username == ballot.requester
-            || ballot.owner_user == Some(approver.username.as_str());
         let holds_verb = vote.may_approve.contains(&policy);
-        let member = approvers
-            .required
-            .iter()
-            .any(|row| stands_in(&row.from, approver));
-        if own && approvers.requester != Some(RequesterMay::Allowed) {
+        let known = Known {
+            gated: vote.gated,
+            holds_verb,
+            requester: ballot.requester,
+            owner_user: ballot.owner_user,
+        };
+        let bars = standing::bars(approvers, approver, known);
+        if bars.contains(&Bar::Gated) {
+            refusals.insert(0, AGENT.to_owned());
+        } else if bars.contains(&Bar::Requester) || bars.contains(&Bar::Owner) {
             refusals.insert(
                 0,
                 format!("its author made or owns the request, and {policy} forbids that"),
             );
-        } else if !member {
+        } else if bars.contains(&Bar::Membership) {
             let who: Vec<String> = approvers
                 .required
                 .iter()
@@ -447,7 +456,7 @@ fn on_behalf(
                     who.join("; ")
                 ),
             );
-        } else if !holds_verb {
+        } else if bars.contains(&Bar::Verb) {
             refusals.insert(
                 1,
                 format!("its author does not hold verb approve on {policy} (RBAC)"),

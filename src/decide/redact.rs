@@ -129,22 +129,22 @@ impl fmt::Debug for Redactor {
     }
 }
 
+/// Whether a text is a fingerprint: `hmac:KEYID:` and 64 hexadecimal digits.
+pub fn is_fingerprint(text: &str) -> bool {
+    key_id(text).is_some()
+}
+
+/// Name of the key that a fingerprint was made with.
+fn key_id(text: &str) -> Option<&str> {
+    let (key_id, hash) = text.strip_prefix(PREFIX)?.split_once(':')?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then_some(key_id)
+}
+
 /// Names of the keys whose fingerprints stand in a canonical text. A grant is stale once one of them is no longer held.
 fn key_ids(canonical: &str) -> BTreeSet<&str> {
-    let fingerprint = |rest: &'_ str| -> Option<usize> {
-        let (key_id, rest) = rest.split_once(':')?;
-        let (hash, rest) = rest.split_at_checked(64)?;
-        (hash.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.starts_with('"'))
-            .then_some(key_id.len())
-    };
-    let mut found = BTreeSet::new();
-    for (at, opening) in canonical.match_indices("\"hmac:") {
-        let rest = canonical.get(at + opening.len()..).unwrap_or_default();
-        if let Some(key_id) = fingerprint(rest).and_then(|length| rest.get(..length)) {
-            found.insert(key_id);
-        }
-    }
-    found
+    // A fingerprint holds no quote, so it stands between two.
+    canonical.split('"').filter_map(key_id).collect()
 }
 
 #[cfg(test)]
