@@ -2,6 +2,7 @@
 //! somebody changes comes back.
 
 mod forged;
+mod found;
 mod kept;
 mod sent;
 

@@ -27,6 +27,7 @@ mod plugin;
 mod races;
 mod recorded;
 mod records;
+mod rights;
 mod samples;
 mod sequences;
 mod stack;

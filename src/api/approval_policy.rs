@@ -449,7 +449,7 @@ pub enum NamespaceMay {
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
     /// `Valid`: the policy can be used; while it cannot, what it selects is refused. `InForce`: every webhook replica works by it, and every grant that
-    /// it voids is ended. `NoApprover`: nobody was found who may decide.
+    /// it voids is ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::conditions())]
     pub conditions: Vec<Condition>,

@@ -105,8 +105,8 @@ pub enum Unannotated {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolMountStatus {
-    /// `Resolved`: every name was found. `InForce`: every webhook replica works by it. `ContradictoryAnnotations`: a tool says that it is
-    /// both read-only and destructive. `StillAsked`: a policy asks for what `approval` leaves out.
+    /// `Resolved`: every name was found. `InForce`: every webhook replica works by it. `StillAsked`: a policy asks for what `approval`
+    /// leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::conditions())]
     pub conditions: Vec<Condition>,

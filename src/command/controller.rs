@@ -37,7 +37,8 @@ pub struct Arguments {
     /// Base URL of a webhook outside of the cluster, e.g. https://127.0.0.1:9443; without it Service grantgate-webhook is called.
     #[arg(long, value_name = "URL", value_parser = base_url)]
     webhook_url: Option<http::Uri>,
-    /// An API server through which the gate is proven; may be given several times. Without it the kubeconfig's alone.
+    /// An API server through which the gate is proven; may be given several times. Without it those behind Service kubernetes, as far as
+    /// they are reached, else the kubeconfig's.
     #[arg(long = "api-server", value_name = "URL", value_parser = base_url)]
     api_servers: Vec<http::Uri>,
     /// Where probes and metrics are answered without TLS.

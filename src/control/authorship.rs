@@ -76,7 +76,7 @@ pub async fn since(
     if let Some(since) = lease.as_ref().and_then(|lease| stored(lease, &witness)) {
         return Ok(Some(since));
     }
-    for server in &servers.servers {
+    for server in servers.all().iter() {
         try_forgery(&server.own, namespace)
             .await
             .map_err(|answer| AuthorshipError::NotRefused {

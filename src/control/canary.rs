@@ -61,7 +61,8 @@ impl Proven {
 
 /// Tries every entry through every API server.
 pub async fn prove(servers: &Servers, namespace: &str, entries: &[Installed]) -> Vec<Proven> {
-    let tried = servers.servers.iter().map(async |server| {
+    let all = servers.all();
+    let tried = all.iter().map(async |server| {
         let mut proofs = Vec::new();
         let client = servers.as_canary(server, namespace, NAME).await;
         for entry in entries {

@@ -134,6 +134,9 @@ impl Keeper {
     async fn round(&mut self) -> bool {
         let client = self.context.client.clone();
         let mut gated = self.keep_gate().await;
+        if self.settings.servers.look(&client).await {
+            self.proven_at = None;
+        }
         self.prove().await;
         let mut written = self.statuses().await;
 

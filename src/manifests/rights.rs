@@ -44,17 +44,11 @@ pub(super) fn objects(namespace: &str) -> Vec<DynamicObject> {
 }
 
 fn events() -> Value {
-    rule("events.k8s.io", &["events"], &["create", "patch", "update"])
+    rule("events.k8s.io", &["events"], &["create"])
 }
 
-fn leases() -> Value {
-    rule(
-        "coordination.k8s.io",
-        &["leases"],
-        &[
-            "get", "list", "watch", "create", "update", "patch", "delete",
-        ],
-    )
+fn leases(verbs: &[&str]) -> Value {
+    rule("coordination.k8s.io", &["leases"], verbs)
 }
 
 /// What both components read, from memory kept by watches.
@@ -69,7 +63,6 @@ fn looked_at() -> Vec<Value> {
             &["subjectaccessreviews"],
             &["create"],
         ),
-        events(),
     ]
 }
 
@@ -84,14 +77,16 @@ fn webhook() -> Value {
 
 fn webhook_at_home() -> Value {
     json!([
-        leases(),
-        rule_for("", &["secrets"], &[SERVING_CERT, FINGERPRINT_KEY], READ)
+        // Its own, of which the name is not known beforehand.
+        leases(&["get", "create", "update"]),
+        rule_for("", &["secrets"], &[SERVING_CERT, FINGERPRINT_KEY], &["get"])
     ])
 }
 
 fn controller() -> Value {
     let mut rules = looked_at();
     rules.extend([
+        events(),
         rule(GROUP, &["*/status"], WRITE),
         rule(GROUP, &["grants"], &["create", "update", "patch"]),
         // Owner references, so that decisions and grants go with their request.
@@ -99,17 +94,6 @@ fn controller() -> Value {
         rule(GROUP, &["approvalrequests/finalizers"], &["update"]),
         // `grantgate-default`, when it is absent. A create cannot be limited to a name; to change one is not given.
         rule(GROUP, &["clusterapprovalpolicies"], &["create"]),
-        // Rights of approvers and requesters are looked at again when these change.
-        rule(
-            "rbac.authorization.k8s.io",
-            &[
-                "roles",
-                "rolebindings",
-                "clusterroles",
-                "clusterrolebindings",
-            ],
-            READ,
-        ),
         // A create cannot be limited to a name.
         rule(
             ADMISSION,
@@ -149,7 +133,7 @@ fn controller() -> Value {
 
 fn controller_at_home() -> Value {
     json!([
-        leases(),
+        leases(&["get", "list", "watch", "create", "update", "delete"]),
         rule("", &["secrets"], &["create"]),
         rule_for(
             "",

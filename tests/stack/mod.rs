@@ -44,6 +44,8 @@ pub struct Setup {
     pub webhook_kubeconfigs: Vec<Option<PathBuf>>,
     /// Kubeconfig of the controller instead of one straight to the API server.
     pub controller_kubeconfig: Option<PathBuf>,
+    /// Whether the controller looks for API servers itself, instead of being given them.
+    pub find_api_servers: bool,
 }
 
 impl Default for Setup {
@@ -54,6 +56,7 @@ impl Default for Setup {
             webhook_args: Vec::new(),
             webhook_kubeconfigs: Vec::new(),
             controller_kubeconfig: None,
+            find_api_servers: false,
         }
     }
 }
@@ -187,7 +190,12 @@ impl<'c> Stack<'c> {
             ])
             .env("KUBECONFIG", kubeconfig)
             .env("RUST_LOG", "info,grantgate=debug");
-        for number in 0..self.cluster.servers() {
+        let given = if setup.find_api_servers {
+            0
+        } else {
+            self.cluster.servers()
+        };
+        for number in 0..given {
             recipe = recipe.args(["--api-server", &self.cluster.endpoint(number).url]);
         }
         Ok(recipe)
