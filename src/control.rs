@@ -11,6 +11,7 @@ pub mod certificate;
 pub mod configuration;
 pub mod context;
 pub mod decision;
+mod declarations;
 pub mod declared;
 pub mod default_policy;
 mod desk;

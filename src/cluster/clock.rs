@@ -121,7 +121,7 @@ fn combine(samples: impl Iterator<Item = Bounds>) -> Result<SignedDuration, Cloc
     if low.saturating_sub(high) > millis(MAX_OFFSET) {
         return Err(ClockError::Apart);
     }
-    // Bounds that miss each other by less are jitter: their middle is taken.
+    // Bounds that miss each other by less are jitter: of what lies between them the offset nearest to zero is taken.
     let (low, high) = if low <= high {
         (low, high)
     } else {

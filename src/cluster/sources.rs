@@ -1,24 +1,23 @@
 //! The objects that a `World` is compiled from, and the compiling. An object that cannot be read is kept as unreadable: it never
 //! loosens anything.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Resource, ResourceExt, api::DynamicObject};
 
 use crate::{
-    api::{
-        AgentIdentity, ApprovalPolicy, ApprovalPolicySpec, ClusterApprovalPolicy,
-        ClusterApprovalPolicySpec, PolicyBody, ServiceAccountRef, ToolMount, ToolServer,
-        approval_policy::{Effect, KubernetesTarget, Scope, Target},
-    },
+    api::{AgentIdentity, ServiceAccountRef, ToolMount, ToolMountSpec, ToolServer},
     cluster::{
         index::{Key, key},
         watch::Change,
     },
     decide::{
         mount::{Mount, Mounts},
-        policy::{Policy, Problem},
+        policy::{Policy, PolicyName},
         redact::Redactor,
         resolve::Policies,
         resources::{Resources, Versions},
@@ -31,64 +30,110 @@ use crate::{
 
 /// Objects as watched, and the world last made of them.
 pub struct Sources {
-    agents: Kept<AgentIdentity>,
-    servers: Kept<ToolServer>,
-    mounts: Kept<ToolMount>,
-    policies: Kept<ApprovalPolicy>,
-    cluster_policies: Kept<ClusterApprovalPolicy>,
+    agents: Kept<Agent>,
+    servers: Kept<Arc<ResolvedServer>>,
+    mounts: Kept<ToolMountSpec>,
+    policies: Kept<Arc<Policy>>,
+    cluster_policies: Kept<Arc<Policy>>,
     namespaces: BTreeMap<String, Namespace>,
     definitions: BTreeMap<(String, String), Versions>,
     built_in: Resources,
     world: World,
 }
 
-/// The objects of one kind: readable ones, and for the others why not.
-struct Kept<K> {
-    readable: BTreeMap<Key, K>,
-    unreadable: BTreeMap<Key, String>,
+/// The objects of one kind, each with what was compiled of it: compiling is dear, and done for what changed alone.
+struct Kept<C> {
+    compiled: BTreeMap<Key, (Mark, C)>,
 }
 
-impl<K> Default for Kept<K> {
+/// What tells one state of an object from another, as far as it counts here: writes of status move none of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Mark {
+    uid: Option<String>,
+    generation: Option<i64>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Mark {
+    /// `None`: the server keeps no generation of it, so every state is another.
+    fn of(object: &DynamicObject) -> Option<Self> {
+        Some(Self {
+            uid: object.metadata.uid.clone(),
+            generation: Some(object.metadata.generation?),
+            labels: object.labels().clone(),
+        })
+    }
+}
+
+impl<C> Default for Kept<C> {
     fn default() -> Self {
         Self {
-            readable: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
+            compiled: BTreeMap::new(),
         }
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug>
-    Kept<K>
-{
-    fn take(&mut self, change: Change) {
+impl<C> Kept<C> {
+    /// Takes a change; `compile` makes what is kept of an object, readable or not. Says whether anything is another now.
+    fn take<K>(
+        &mut self,
+        change: Change,
+        compile: impl Fn(&Key, Result<K, String>) -> Option<C>,
+    ) -> bool
+    where
+        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
         match change {
             Change::Reset(objects) => {
-                *self = Self::default();
-                objects.into_iter().for_each(|object| self.put(object));
+                let listed: BTreeSet<Key> = objects.iter().map(key).collect();
+                let before = self.compiled.len();
+                self.compiled.retain(|key, _| listed.contains(key));
+                let gone = before != self.compiled.len();
+                objects
+                    .into_iter()
+                    .fold(gone, |any, object| self.put(object, &compile) || any)
             }
-            Change::Applied(object) => self.put(*object),
-            Change::Deleted(object) => {
-                let key = key(&*object);
-                self.readable.remove(&key);
-                self.unreadable.remove(&key);
-            }
+            Change::Applied(object) => self.put(*object, &compile),
+            Change::Deleted(object) => self.compiled.remove(&key(&*object)).is_some(),
         }
     }
 
-    fn put(&mut self, mut object: DynamicObject) {
+    fn put<K>(
+        &mut self,
+        mut object: DynamicObject,
+        compile: &impl Fn(&Key, Result<K, String>) -> Option<C>,
+    ) -> bool
+    where
+        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
         let key = key(&object);
+        let mark = Mark::of(&object);
+        if mark.is_some() && self.compiled.get(&key).map(|(mark, _)| mark) == mark.as_ref() {
+            return false;
+        }
         object.managed_fields_mut().clear();
-        match object.try_parse::<K>() {
-            Ok(object) => {
-                self.unreadable.remove(&key);
-                self.readable.insert(key, object);
+        let read = object.try_parse::<K>().map_err(|error| {
+            tracing::warn!(kind = %K::kind(&()), namespace = key.0, name = key.1, %error, "cannot be read");
+            error.to_string()
+        });
+        let mark = mark.unwrap_or(Mark {
+            uid: None,
+            generation: None,
+            labels: BTreeMap::new(),
+        });
+        match compile(&key, read) {
+            Some(compiled) => {
+                self.compiled.insert(key, (mark, compiled));
             }
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), namespace = key.0, name = key.1, %error, "cannot be read");
-                self.readable.remove(&key);
-                self.unreadable.insert(key, error.to_string());
+            None => {
+                self.compiled.remove(&key);
             }
         }
+        true
+    }
+
+    fn values(&self) -> impl Iterator<Item = &C> {
+        self.compiled.values().map(|(_, compiled)| compiled)
     }
 }
 
@@ -133,41 +178,48 @@ impl Sources {
 
     /// Takes a change of identities. An unreadable one keeps its subjects unknown, and unknown subjects are refused.
     pub fn on_agents(&mut self, change: Change) -> bool {
-        self.agents.take(change);
-        self.world.agents = Arc::new(Agents::of(self.agents.readable.values().map(Agent::from)));
-        true
+        let changed = self.agents.take(change, |_, read| {
+            read.ok()
+                .as_ref()
+                .map(|identity: &AgentIdentity| Agent::from(identity))
+        });
+        if changed {
+            self.world.agents = Arc::new(Agents::of(self.agents.values().cloned()));
+        }
+        changed
     }
 
     /// Takes a change of servers.
     pub fn on_servers(&mut self, change: Change) -> bool {
-        self.servers.take(change);
-        self.compile_mounts()
+        let changed = self.servers.take(change, |_, read: Result<ToolServer, _>| {
+            let server = read.ok()?;
+            Some(Arc::new(server::resolve_server(&server.spec)))
+        });
+        changed && self.compile_mounts()
     }
 
     /// Takes a change of mounts.
     pub fn on_mounts(&mut self, change: Change) -> bool {
-        self.mounts.take(change);
-        self.compile_mounts()
+        let changed = self.mounts.take(change, |_, read: Result<ToolMount, _>| {
+            Some(read.ok()?.spec)
+        });
+        changed && self.compile_mounts()
     }
 
     fn compile_mounts(&mut self) -> bool {
-        let servers: BTreeMap<&Key, Arc<ResolvedServer>> = self
-            .servers
-            .readable
-            .iter()
-            .map(|(key, server)| (key, Arc::new(server::resolve_server(&server.spec))))
-            .collect();
         let mounts = self
             .mounts
-            .readable
+            .compiled
             .iter()
-            .map(|((namespace, name), mount)| {
-                let server = servers
-                    .get(&(namespace.clone(), mount.spec.server.clone()))
-                    .cloned();
+            .map(|((namespace, name), (_, spec))| {
+                let server = self
+                    .servers
+                    .compiled
+                    .get(&(namespace.clone(), spec.server.clone()))
+                    .map(|(_, server)| server.clone());
                 (
-                    mount.spec.agent.clone(),
-                    Mount::new(format!("{namespace}/{name}"), &mount.spec, server),
+                    spec.agent.clone(),
+                    Mount::new(format!("{namespace}/{name}"), spec, server),
                 )
             });
         self.world.mounts = Arc::new(Mounts::new(mounts));
@@ -176,35 +228,29 @@ impl Sources {
 
     /// Takes a change of namespaced policies.
     pub fn on_policies(&mut self, change: Change) -> bool {
-        self.policies.take(change);
-        self.compile_policies()
+        let changed = self.policies.take(change, |key, read| {
+            Some(Arc::new(match read {
+                Ok(policy) => Policy::compile(&policy),
+                Err(why) => Policy::unreadable(PolicyName::namespaced(&key.0, &key.1), &why),
+            }))
+        });
+        changed && self.compile_policies()
     }
 
     /// Takes a change of cluster policies.
     pub fn on_cluster_policies(&mut self, change: Change) -> bool {
-        self.cluster_policies.take(change);
-        self.compile_policies()
+        let changed = self.cluster_policies.take(change, |key, read| {
+            Some(Arc::new(match read {
+                Ok(policy) => Policy::compile_cluster(&policy),
+                Err(why) => Policy::unreadable(PolicyName::cluster(&key.1), &why),
+            }))
+        });
+        changed && self.compile_policies()
     }
 
     fn compile_policies(&mut self) -> bool {
-        let readable = (self.policies.readable.values().map(Policy::compile)).chain(
-            self.cluster_policies
-                .readable
-                .values()
-                .map(Policy::compile_cluster),
-        );
-        let unreadable = (self
-            .policies
-            .unreadable
-            .iter()
-            .map(|(key, why)| unreadable_policy(Some(&key.0), &key.1, why)))
-        .chain(
-            self.cluster_policies
-                .unreadable
-                .iter()
-                .map(|(key, why)| unreadable_policy(None, &key.1, why)),
-        );
-        self.world.policies = Arc::new(Policies::new(readable.chain(unreadable)));
+        let all = self.policies.values().chain(self.cluster_policies.values());
+        self.world.policies = Arc::new(Policies::shared(all.cloned()));
         true
     }
 
@@ -308,39 +354,54 @@ impl Sources {
     }
 }
 
-/// A policy of which nothing can be read matches everything in its reach, and what it matches is unready.
-fn unreadable_policy(namespace: Option<&str>, name: &str, why: &str) -> Policy {
-    let body = PolicyBody {
-        effect: Effect::Unknown,
-        targets: vec![Target {
-            kubernetes: Some(KubernetesTarget {
-                scope: Some(Scope::Unknown),
-                ..KubernetesTarget::default()
-            }),
-        }],
-        agents: None,
-        approvers: None,
-        validity: None,
-        on_silence: Vec::new(),
-        denial_cooldown_seconds: None,
-        binding: None,
-    };
-    let mut policy = match namespace {
-        Some(namespace) => {
-            let mut policy = ApprovalPolicy::new(name, ApprovalPolicySpec { body });
-            policy.metadata.namespace = Some(namespace.to_owned());
-            Policy::compile(&policy)
-        }
-        None => Policy::compile_cluster(&ClusterApprovalPolicy::new(
-            name,
-            ClusterApprovalPolicySpec {
-                body,
-                namespace_may: Vec::new(),
-            },
-        )),
-    };
-    policy
-        .problems
-        .insert(0, Problem::new("spec", format!("cannot be read: {why}")));
-    policy
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(name: &str, generation: i64, spec: Value, status: Value) -> Change {
+        let object = json!({
+            "apiVersion": "grantgate.dev/v1alpha1", "kind": "ClusterApprovalPolicy",
+            "metadata": {"name": name, "uid": name, "generation": generation}, "spec": spec, "status": status,
+        });
+        Change::Applied(Box::new(serde_json::from_value(object).unwrap()))
+    }
+
+    fn asks() -> Value {
+        json!({
+            "effect": "RequireApproval", "targets": [{"kubernetes": {"scope": "All"}}],
+            "approvers": {"required": [{"count": 1, "from": []}]},
+        })
+    }
+
+    #[test]
+    fn a_write_of_status_compiles_nothing_and_a_new_generation_that_policy_alone() {
+        let mut sources = Sources::new("grantgate-system", Redactor::unset());
+        assert!(sources.on_cluster_policies(policy("a", 1, asks(), json!({}))));
+        assert!(sources.on_cluster_policies(policy("b", 1, asks(), json!({}))));
+        let before = sources.world();
+        let status = json!({"conditions": []});
+        assert!(!sources.on_cluster_policies(policy("a", 1, asks(), status)));
+        assert!(Arc::ptr_eq(&before.policies, &sources.world().policies));
+
+        assert!(sources.on_cluster_policies(policy("a", 2, asks(), json!({}))));
+        let after = sources.world();
+        let get = |world: &World, name: &str| -> *const Policy {
+            world.policies.get(&PolicyName::cluster(name)).unwrap()
+        };
+        assert_eq!(get(&before, "b"), get(&after, "b"));
+        assert_ne!(get(&before, "a"), get(&after, "a"));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_stays_as_one_that_matches_everything() {
+        let mut sources = Sources::new("grantgate-system", Redactor::unset());
+        assert!(sources.on_cluster_policies(policy("a", 1, json!({"targets": 7}), json!({}))));
+        let world = sources.world();
+        let known = world.policies.get(&PolicyName::cluster("a")).unwrap();
+        assert!(known.problems[0].message.starts_with("cannot be read"));
+        assert!(!sources.on_cluster_policies(policy("a", 1, json!({"targets": 7}), json!({}))));
+    }
 }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 
 use crate::{
     api::{
@@ -16,11 +19,12 @@ use crate::{
         ToolMountSpec, ToolServer, ToolServerSpec, tool_server::Tool,
     },
     cluster::client::{CallError, within},
-    control::store::Kept,
+    control::store::{self, Kept, Unread},
     decide::{
         boundary::{self, Boundary, Doubt, Rulebook, Stored},
         live::StaleReason,
         mount::{Coverage, Mount, Mounts},
+        policy::PolicyName,
         server::{self, ResolvedServer},
         subject::Agent,
     },
@@ -35,6 +39,8 @@ pub struct Declared {
     mounts: Mounts,
     agents: BTreeMap<String, Agent>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    unreadable_agents: BTreeMap<String, String>,
+    unreadable_mounts: Vec<Unread>,
 }
 
 /// The objects that a [`Declared`] is compiled from.
@@ -52,6 +58,22 @@ pub struct Objects {
     pub agents: Vec<Arc<AgentIdentity>>,
     /// Labels of namespaces by name.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// What is stored and cannot be read.
+    pub unreadable: Unreadable,
+}
+
+/// What is stored and cannot be read: a doubt on whatever it may select, and on nothing else. Of servers nothing need be known: mounts
+/// of an absent one are a doubt already.
+#[derive(Clone, Debug, Default)]
+pub struct Unreadable {
+    /// Cluster policies.
+    pub cluster_policies: Vec<Unread>,
+    /// Namespaced policies.
+    pub policies: Vec<Unread>,
+    /// Mounts.
+    pub mounts: Vec<Unread>,
+    /// Agents.
+    pub agents: Vec<Unread>,
 }
 
 /// What became of what a stored request relied on.
@@ -74,19 +96,22 @@ impl Objects {
     /// Reads everything live: what no watch can be behind of.
     pub async fn live(client: &Client) -> Result<Self, CallError> {
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-        let namespaces = within(LIMIT, namespaces.list(&ListParams::default())).await?;
-        Ok(Self {
-            cluster_policies: list(client).await?,
-            policies: list(client).await?,
-            servers: list(client).await?,
-            mounts: list(client).await?,
-            agents: list(client).await?,
+        let namespaces = within(LIMIT, namespaces.list_metadata(&ListParams::default())).await?;
+        let mut objects = Self {
             namespaces: namespaces
                 .items
                 .into_iter()
                 .map(|namespace| (namespace.name_any(), namespace.labels().clone()))
                 .collect(),
-        })
+            ..Self::default()
+        };
+        let unreadable = &mut objects.unreadable;
+        (objects.cluster_policies, unreadable.cluster_policies) = list(client).await?;
+        (objects.policies, unreadable.policies) = list(client).await?;
+        (objects.mounts, unreadable.mounts) = list(client).await?;
+        (objects.agents, unreadable.agents) = list(client).await?;
+        (objects.servers, _) = list(client).await?;
+        Ok(objects)
     }
 
     /// Compiles them.
@@ -110,11 +135,20 @@ impl Objects {
             let spec: &ToolMountSpec = &mount.spec;
             (spec.agent.clone(), Mount::new(name, spec, server))
         });
+        let cluster = self.unreadable.cluster_policies.iter();
+        let cluster = cluster.map(|one| (PolicyName::cluster(&one.name), one.why.as_str()));
+        let namespaced = self.unreadable.policies.iter();
+        let namespaced = namespaced.map(|one| {
+            let name = PolicyName::namespaced(&one.namespace, &one.name);
+            (name, one.why.as_str())
+        });
+        let unreadable: Vec<(PolicyName, &str)> = cluster.chain(namespaced).collect();
         Declared {
             rulebook: Rulebook::new(
                 self.cluster_policies.iter().map(AsRef::as_ref),
                 self.policies.iter().map(AsRef::as_ref),
-            ),
+            )
+            .with_unreadable(unreadable.iter().map(|(name, why)| (name, *why))),
             mounts: Mounts::new(mounts),
             agents: self
                 .agents
@@ -122,14 +156,29 @@ impl Objects {
                 .map(|agent| (agent.name_any(), Agent::from(agent.as_ref())))
                 .collect(),
             namespaces: self.namespaces.clone(),
+            unreadable_agents: self
+                .unreadable
+                .agents
+                .iter()
+                .map(|one| (one.name.clone(), one.why.clone()))
+                .collect(),
+            unreadable_mounts: self.unreadable.mounts.clone(),
         }
     }
 }
 
-async fn list<K: Kept>(client: &Client) -> Result<Vec<Arc<K>>, CallError> {
-    let api: Api<K> = Api::all(client.clone());
+/// Every object of a kind, and those that cannot be read: one of these must not hide the others.
+async fn list<K: Kept>(client: &Client) -> Result<(Vec<Arc<K>>, Vec<Unread>), CallError> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let listed = within(LIMIT, api.list(&ListParams::default())).await?;
-    Ok(listed.items.into_iter().map(Arc::new).collect())
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for object in listed.items {
+        match store::read::<K>(object) {
+            Ok(object) => readable.push(Arc::new(object)),
+            Err(unread) => unreadable.push(unread),
+        }
+    }
+    Ok((readable, unreadable))
 }
 
 /// A server whose actions are taken to happen whatever their conditions say: those cannot be evaluated without the object, and access
@@ -162,6 +211,12 @@ impl Declared {
     pub fn judge(&self, request: &ApprovalRequest, before: Option<&BTreeSet<String>>) -> Standing {
         let spec = &request.spec;
         let Some(agent) = self.agents.get(&spec.requester.agent) else {
+            if let Some(why) = self.unreadable_agents.get(&spec.requester.agent) {
+                return refused(format!(
+                    "AgentIdentity {} cannot be read: {why}",
+                    spec.requester.agent
+                ));
+            }
             return void(format!("AgentIdentity {} is gone", spec.requester.agent));
         };
         let stored = self.stored(request, agent);
@@ -169,23 +224,23 @@ impl Declared {
         match agent.surface {
             Surface::Policies => {}
             Surface::Unknown => {
-                return Standing::CannotTell(Doubt {
-                    words: format!(
-                        "AgentIdentity {} has a surface that this version does not know",
-                        agent.name
-                    ),
-                    refused: true,
-                });
+                return refused(format!(
+                    "AgentIdentity {} has a surface that this version does not know",
+                    agent.name
+                ));
             }
             Surface::Mounts => match self.mounts.covers(&situation) {
                 Coverage::Covered(_) => {}
-                Coverage::NotCovered(words) => return void(words),
-                Coverage::Unready(words) => {
-                    return Standing::CannotTell(Doubt {
-                        words,
-                        refused: true,
-                    });
+                Coverage::NotCovered(words) => {
+                    return match self.unreadable_mount_of(&agent.name) {
+                        Some(mount) => refused(format!(
+                            "ToolMount {}/{} cannot be read: {}",
+                            mount.namespace, mount.name, mount.why
+                        )),
+                        None => void(words),
+                    };
                 }
+                Coverage::Unready(words) => return refused(words),
             },
         }
         let filed_at = request
@@ -226,10 +281,27 @@ impl Declared {
         }
     }
 
+    /// A mount that may be this agent's and cannot be read.
+    fn unreadable_mount_of(&self, agent: &str) -> Option<&Unread> {
+        self.unreadable_mounts.iter().find(|mount| {
+            let named = mount.data.pointer("/spec/agent");
+            let named = named.and_then(serde_json::Value::as_str);
+            named.is_none_or(|named| named == agent)
+        })
+    }
+
     /// `owner.user` of an agent.
     pub fn owner(&self, agent: &str) -> Option<&str> {
         self.agents.get(agent)?.owner.user.as_deref()
     }
+}
+
+/// It cannot be told, and as long as that is so the webhook lets nothing through either.
+fn refused(words: String) -> Standing {
+    Standing::CannotTell(Doubt {
+        words,
+        refused: true,
+    })
 }
 
 fn void(words: String) -> Standing {
@@ -333,5 +405,65 @@ mod tests {
             "CannotTell",
             "a server that is not known here"
         );
+    }
+
+    fn unread(namespace: &str, name: &str, data: Value) -> Unread {
+        Unread {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            data,
+            why: "no such field".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_doubt_on_what_it_may_select_and_on_nothing_else() {
+        let judge = |objects: Objects| word(objects.compile().judge(&request(), None));
+        let with = |change: fn(&mut Objects)| {
+            let mut all = objects("Mounts", json!(["@all"]));
+            change(&mut all);
+            judge(all)
+        };
+        let mut one = objects("Mounts", json!(["@all"]));
+        let everywhere = unread("", "broken", json!({}));
+        one.unreadable.cluster_policies.push(everywhere);
+        assert_eq!(judge(one), "CannotTell");
+        let elsewhere: fn(&mut Objects) = |all| {
+            let policy = unread("other", "broken", json!({}));
+            all.unreadable.policies.push(policy);
+            all.unreadable
+                .agents
+                .push(unread("", "other-bot", json!({})));
+        };
+        assert_eq!(with(elsewhere), "Same");
+        assert_eq!(
+            with(|all| {
+                all.unreadable
+                    .policies
+                    .push(unread("other", "broken", json!({})));
+                all.mounts.clear();
+            }),
+            "AccessRemoved",
+            "what is void is voided all the same"
+        );
+        assert_eq!(
+            with(|all| {
+                all.agents.clear();
+                all.unreadable.agents.push(unread("", "ops-bot", json!({})));
+            }),
+            "CannotTell"
+        );
+        let mount: fn(&mut Objects) = |all| {
+            all.mounts.clear();
+            let data = json!({"spec": {"agent": "ops-bot", "enable": 7}});
+            all.unreadable.mounts.push(unread("agents", "m", data));
+        };
+        assert_eq!(with(mount), "CannotTell");
+        let other: fn(&mut Objects) = |all| {
+            all.mounts.clear();
+            let data = json!({"spec": {"agent": "other-bot", "enable": 7}});
+            all.unreadable.mounts.push(unread("agents", "m", data));
+        };
+        assert_eq!(with(other), "AccessRemoved");
     }
 }

@@ -66,20 +66,24 @@ pub fn server(
     let resolved = server::resolve_server(spec);
     status.tools = resolved.status_tools();
     status.tools.truncate(server::MAX_TOOLS);
-    resolution(&mut status.conditions, &resolved.problems, generation, now);
+    resolution(
+        &mut status.conditions,
+        &resolved.problems,
+        resolved.too_many_tools,
+        generation,
+        now,
+    );
     (known != Some(&status)).then_some(status)
 }
 
-/// Sets `Resolved`.
+/// Sets `Resolved`. `too_many`: some tools are not shown.
 pub fn resolution(
     conditions: &mut Vec<Condition>,
     problems: &[Problem],
+    too_many: bool,
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let too_many = problems
-        .iter()
-        .any(|problem| problem.message.starts_with("TooManyTools"));
     let value = match problems.is_empty() {
         true => (conditions::TRUE, "Resolved"),
         false if too_many => (conditions::FALSE, "TooManyTools"),

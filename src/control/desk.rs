@@ -27,8 +27,9 @@ use crate::{
         watch::fresh,
     },
     control::{
-        access::{Declared, Objects, Standing},
+        access::{Declared, Objects, Standing, Unreadable},
         context::Context,
+        declarations::Memo,
         journal::{Journal, Transition},
         request::News,
         rights::{Answers, RECHECK, Rights},
@@ -65,6 +66,8 @@ pub struct Desk {
     pub ledger: Ledger,
     /// Wakes at each change of a store.
     pub wake: Arc<watch::Sender<u64>>,
+    /// Declarations whose status needs nothing.
+    pub memo: Memo,
     compiled: Mutex<Option<Compiled>>,
     conditional: Mutex<HashMap<String, BTreeSet<String>>>,
     accounts: Answers<(String, String), Option<String>>,
@@ -149,6 +152,7 @@ impl Desk {
                 replica: ctx.replica.clone(),
             },
             wake,
+            memo: Memo::default(),
             compiled: Mutex::default(),
             conditional: Mutex::default(),
             accounts: Answers::default(),
@@ -220,6 +224,12 @@ impl Desk {
                         .iter()
                         .map(|(name, namespace)| (name.clone(), namespace.labels.clone()))
                         .collect(),
+                    unreadable: Unreadable {
+                        cluster_policies: self.cluster_policies.unreadable(),
+                        policies: self.policies.unreadable(),
+                        mounts: self.mounts.unreadable(),
+                        agents: self.agents.unreadable(),
+                    },
                 };
                 Arc::new(all.compile())
             }

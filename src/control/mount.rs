@@ -17,10 +17,11 @@ use crate::{
     decide::{
         conditions::{self, ENFORCED, STILL_ASKED},
         mount::{self, Enforcement},
-        policy::Problem,
-        resolve::{self, Outcome, Policies, Situation},
+        policy::{Match, Policy, Problem},
+        resolve::{self, DEFAULT_POLICY, Outcome, Policies, Situation},
         server,
         subject::plain,
+        trace::Trace,
         visible,
     },
 };
@@ -104,7 +105,7 @@ pub fn plan(
             );
         }
     }
-    resolution(&mut status.conditions, &problems, generation, now);
+    resolution(&mut status.conditions, &problems, false, generation, now);
     in_force(&mut status.conditions, force, generation, now);
     (known != Some(&status)).then_some(status)
 }
@@ -139,7 +140,8 @@ fn still_asked(asked: &[String]) -> ((&'static str, &'static str), String) {
     )
 }
 
-/// What the policies say of a tool's actions on any target: named by none, so only what covers every target counts as an exemption.
+/// What the policies say of a tool's actions on any target: named by none, so only what covers every target counts as an exemption, and
+/// whatever may ask for some target asks.
 fn word(
     actions: &[ToolAction],
     agent_name: &str,
@@ -175,6 +177,12 @@ fn word(
                         username: "",
                         groups: &[],
                     };
+                    if policies
+                        .iter()
+                        .any(|policy| asks_unseen(policy, &situation))
+                    {
+                        return Word::Asked;
+                    }
                     match resolve::resolve(policies, &situation).outcome {
                         Outcome::Exempt(by) => exempt = Some(by),
                         Outcome::Approval(_) | Outcome::Unready(_) => return Word::Asked,
@@ -184,6 +192,22 @@ fn word(
         }
     }
     exempt.map_or(Word::Nothing, Word::Exempt)
+}
+
+/// Whether a policy may ask for some such attempt although it does not match one of which neither namespace nor name is known: a
+/// namespaced one, one with a selector of namespaces, one that names what the action only says as `*`.
+fn asks_unseen(policy: &Policy, situation: &Situation<'_>) -> bool {
+    let name = &policy.name;
+    // Its selectors are never looked at.
+    if name.namespace.is_none() && name.name == DEFAULT_POLICY {
+        return false;
+    }
+    let seen = name.namespace.is_none()
+        && !matches!(
+            policy.matches(situation, &mut Trace::default()),
+            Match::No | Match::NamespaceUnknown
+        );
+    !seen && policy.could_ask(situation)
 }
 
 fn operations(selector: OperationSelector) -> &'static [Operation] {
@@ -225,7 +249,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{api::ClusterApprovalPolicy, decide::policy::Policy};
+    use crate::api::{ApprovalPolicy, ClusterApprovalPolicy};
 
     fn object<K: serde::de::DeserializeOwned>(
         kind: &str,
@@ -323,6 +347,65 @@ mod tests {
         );
         let unseen = status(json!(["@write"]), "Exempt", "False");
         assert_eq!(scale(&unseen), (true, "Nowhere", "approval: @write"));
+    }
+
+    #[test]
+    fn a_policy_that_may_ask_somewhere_asks() {
+        let exempt = |targets: Value| {
+            let policy: ClusterApprovalPolicy = object(
+                "ClusterApprovalPolicy",
+                "exempts",
+                json!({"effect": "Exempt", "targets": targets}),
+                json!({}),
+            );
+            Policy::compile_cluster(&policy)
+        };
+        let asks = |targets: Value| {
+            let spec = json!({
+                "effect": "RequireApproval", "targets": targets,
+                "approvers": {"required": [{"count": 1, "from": []}]},
+            });
+            let policy: ClusterApprovalPolicy =
+                object("ClusterApprovalPolicy", "asks", spec.clone(), json!({}));
+            let namespaced: ApprovalPolicy = object("ApprovalPolicy", "asks", spec, json!({}));
+            (
+                Policy::compile_cluster(&policy),
+                Policy::compile(&namespaced),
+            )
+        };
+        let of = |policies: Vec<Policy>, resource: &str| {
+            let action: ToolAction = serde_json::from_value(json!({
+                "apiGroups": ["*"], "resources": [resource], "operations": ["UPDATE"],
+            }))
+            .unwrap();
+            word(&[action], "ops-bot", None, &Policies::new(policies))
+        };
+        let scales = json!([{"kubernetes": {"rules": [
+            {"apiGroups": ["apps"], "resources": ["deployments/scale"], "operations": ["UPDATE"]},
+        ]}}]);
+        let all = || exempt(json!([{"kubernetes": {"scope": "All"}}]));
+        let selected = json!([{"kubernetes": {"scope": "All", "namespaceSelector": {"matchLabels": {"env": "prod"}}}}]);
+        let exempted = Word::Exempt("ClusterApprovalPolicy/exempts".to_owned());
+        assert_eq!(of(vec![all()], "deployments/scale"), exempted);
+        assert_eq!(
+            of(vec![all(), asks(selected).0], "deployments/scale"),
+            Word::Asked
+        );
+        let namespaced = asks(scales.clone()).1;
+        assert_eq!(
+            of(vec![all(), namespaced], "deployments/scale"),
+            Word::Asked
+        );
+        assert_eq!(of(vec![all(), asks(scales.clone()).0], "*/*"), Word::Asked);
+        assert_eq!(
+            of(vec![all(), asks(scales.clone()).0], "*"),
+            exempted,
+            "no subresource"
+        );
+        assert_eq!(
+            of(vec![all(), asks(scales).0], "statefulsets/scale"),
+            exempted
+        );
     }
 
     #[test]

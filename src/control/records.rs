@@ -3,16 +3,14 @@
 //! Level-triggered: each pass looks at everything that is known and does what is left to do, whatever happened before. A pass begins
 //! when something changes, when a deadline comes, and at least every 30 seconds. Nothing is remembered that a restart would miss.
 
-use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
-    core::NamespaceResourceScope,
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
 };
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -28,19 +26,8 @@ use crate::{
         lease::{COMPONENT_LABEL, Replica, WEBHOOK_COMPONENT},
         view::Said,
     },
-    control::{
-        context::Context,
-        decision, declared,
-        desk::{Desk, Look},
-        force::{self, Force},
-        mount,
-        rights::RECHECK,
-        store::{Kept, Store},
-    },
-    decide::{
-        conditions, ended,
-        policy::{Policy, PolicyKind, PolicyName, Problem},
-    },
+    control::{context::Context, decision, declarations, desk::Desk, rights::RECHECK},
+    decide::{conditions, ended},
 };
 
 /// The pause between a change and the pass that it begins: changes come in groups.
@@ -141,7 +128,7 @@ async fn pass(desk: &Arc<Desk>, now: Timestamp) -> Option<Timestamp> {
         .await;
 
     keep_decisions(desk, now).await;
-    keep_declarations(desk, &look, unmarked).await;
+    declarations::keep(desk, &look, &replicas(desk, now), unmarked).await;
     next_deadline(desk, now)
 }
 
@@ -209,6 +196,15 @@ fn next_deadline(desk: &Desk, now: Timestamp) -> Option<Timestamp> {
         .min()
 }
 
+fn replicas(desk: &Desk, now: Timestamp) -> Vec<Replica> {
+    desk.leases
+        .all()
+        .into_iter()
+        .filter(|entry| is_replica(&entry.object))
+        .map(|entry| Replica::of(&entry.object, now))
+        .collect()
+}
+
 fn is_replica(lease: &k8s_openapi::api::coordination::v1::Lease) -> bool {
     lease.labels().get(COMPONENT_LABEL).map(String::as_str) == Some(WEBHOOK_COMPONENT)
 }
@@ -236,7 +232,7 @@ async fn keep_decisions(desk: &Arc<Desk>, now: Timestamp) {
         if let Some(status) = decision::plan(&decision, find, now) {
             let mut written = (*decision).clone();
             written.status = Some(status);
-            write(desk, &desk.decisions, written).await;
+            declarations::write(desk, &desk.decisions, written).await;
         }
     }
 }
@@ -262,122 +258,6 @@ async fn own(
         Err(error) if error.is_conflict() || error.is_not_found() => {}
         Err(error) => {
             tracing::warn!(%error, namespace, name, "the owner of a decision could not be written");
-        }
-    }
-}
-
-async fn keep_declarations(desk: &Arc<Desk>, look: &Look, unmarked: bool) {
-    let now = look.now;
-    let replicas: Vec<Replica> = desk
-        .leases
-        .all()
-        .into_iter()
-        .filter(|entry| is_replica(&entry.object))
-        .map(|entry| Replica::of(&entry.object, now))
-        .collect();
-    let force =
-        |plural: &str, since: &str| -> Force { force::observe(&replicas, plural, since, unmarked) };
-    let world = desk.ctx.view.world();
-    // Compiling is dear, and the view has done it already.
-    let compiled = |name: PolicyName, metadata: &ObjectMeta| -> Option<Vec<Problem>> {
-        let policy = world.policies.get(&name)?;
-        let same = Some(&policy.uid) == metadata.uid.as_ref()
-            && Some(policy.generation) == metadata.generation;
-        same.then(|| policy.problems.clone())
-    };
-    for entry in &look.cluster_policies {
-        let policy = &entry.object;
-        let known = compiled(PolicyName::cluster(policy.name_any()), &policy.metadata);
-        let problems = known.unwrap_or_else(|| Policy::compile_cluster(policy).problems);
-        let force = force("clusterapprovalpolicies", &entry.since);
-        let generation = policy.metadata.generation;
-        if let Some(status) =
-            declared::policy(policy.status.as_ref(), &problems, &force, generation, now)
-        {
-            let mut written = policy.as_ref().clone();
-            written.status = Some(status);
-            write_cluster(desk, &desk.cluster_policies, written).await;
-        }
-    }
-    for entry in &look.policies {
-        let policy = &entry.object;
-        let name = PolicyName {
-            kind: PolicyKind::ApprovalPolicy,
-            namespace: policy.namespace(),
-            name: policy.name_any(),
-        };
-        let known = compiled(name, &policy.metadata);
-        let problems = known.unwrap_or_else(|| Policy::compile(policy).problems);
-        let force = force("approvalpolicies", &entry.since);
-        let generation = policy.metadata.generation;
-        if let Some(status) =
-            declared::policy(policy.status.as_ref(), &problems, &force, generation, now)
-        {
-            let mut written = policy.as_ref().clone();
-            written.status = Some(status);
-            write(desk, &desk.policies, written).await;
-        }
-    }
-    for entry in &look.servers {
-        let server = &entry.object;
-        let generation = server.metadata.generation;
-        if let Some(status) =
-            declared::server(server.status.as_ref(), &server.spec, generation, now)
-        {
-            let mut written = server.as_ref().clone();
-            written.status = Some(status);
-            write(desk, &desk.servers, written).await;
-        }
-    }
-    for entry in &look.mounts {
-        let mount = &entry.object;
-        let namespace = mount.namespace().unwrap_or_default();
-        let server = desk.servers.get(&namespace, &mount.spec.server);
-        let agent = desk.agents.get("", &mount.spec.agent);
-        let force = force("toolmounts", &entry.since);
-        let status = mount::plan(
-            mount,
-            server.as_ref().map(|entry| entry.object.as_ref()),
-            agent.as_ref().map(|entry| entry.object.as_ref()),
-            &world.policies,
-            &force,
-            now,
-        );
-        if let Some(status) = status {
-            let mut written = mount.as_ref().clone();
-            written.status = Some(status);
-            write(desk, &desk.mounts, written).await;
-        }
-    }
-}
-
-async fn write<K>(desk: &Desk, store: &Store<K>, object: K)
-where
-    K: Kept + Serialize + Resource<Scope = NamespaceResourceScope>,
-{
-    let namespace = object.namespace().unwrap_or_default();
-    let api = Api::namespaced(desk.ctx.client.clone(), &namespace);
-    put_status(&api, store, object).await;
-}
-
-async fn write_cluster<K: Kept + Serialize>(desk: &Desk, store: &Store<K>, object: K) {
-    put_status(&Api::all(desk.ctx.client.clone()), store, object).await;
-}
-
-/// Writes a status onto the exact revision that it was made from.
-async fn put_status<K: Kept + Serialize + Debug>(api: &Api<K>, store: &Store<K>, mut object: K) {
-    object.meta_mut().managed_fields = None;
-    let name = object.name_any();
-    let answer = within(
-        LIMIT,
-        api.replace_status(&name, &PostParams::default(), &object),
-    )
-    .await;
-    match answer {
-        Ok(stored) => store.put(stored),
-        Err(error) if error.is_conflict() || error.is_not_found() => {}
-        Err(error) => {
-            tracing::warn!(%error, kind = %K::kind(&()), name, "a status could not be written");
         }
     }
 }

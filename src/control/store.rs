@@ -46,10 +46,51 @@ pub struct Entry<K> {
     pub since: String,
 }
 
+/// Those that can be read, and for the others what is stored and why it cannot.
+#[derive(Debug)]
+struct Objects<K> {
+    readable: BTreeMap<Key, Entry<K>>,
+    unreadable: BTreeMap<Key, Unread>,
+}
+
+impl<K> Default for Objects<K> {
+    fn default() -> Self {
+        Self {
+            readable: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        }
+    }
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    /// Its namespace, empty for cluster kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What is stored.
+    pub data: serde_json::Value,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+/// Reads an object as one of a kind.
+pub fn read<K: Kept>(object: DynamicObject) -> Result<K, Unread> {
+    let (namespace, name) = key(&object);
+    let data = object.data.clone();
+    object.try_parse::<K>().map_err(|error| Unread {
+        namespace,
+        name,
+        data,
+        why: error.to_string(),
+    })
+}
+
 /// Objects of one kind.
 #[derive(Debug)]
 pub struct Store<K> {
-    objects: RwLock<BTreeMap<Key, Entry<K>>>,
+    objects: RwLock<Objects<K>>,
     progress: Arc<Progress>,
     version: AtomicU64,
     wake: Arc<watch::Sender<u64>>,
@@ -97,12 +138,18 @@ impl<K: Kept> Store<K> {
 
     /// Every object, by namespace and name.
     pub fn all(&self) -> Vec<Entry<K>> {
-        self.read().values().cloned().collect()
+        self.read().readable.values().cloned().collect()
+    }
+
+    /// Every object that is stored and cannot be read.
+    pub fn unreadable(&self) -> Vec<Unread> {
+        self.read().unreadable.values().cloned().collect()
     }
 
     /// One object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Entry<K>> {
         self.read()
+            .readable
             .get(&(namespace.to_owned(), name.to_owned()))
             .cloned()
     }
@@ -111,11 +158,11 @@ impl<K: Kept> Store<K> {
     pub fn put(&self, object: K) {
         let key = key(&object);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        insert(&mut objects, key, object);
+        insert(&mut objects.readable, key, object);
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Entry<K>>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Objects<K>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,14 +172,16 @@ impl<K: Kept> Store<K> {
         match change {
             Change::Applied(object) => put_dynamic(&mut objects, *object),
             Change::Deleted(object) => {
-                objects.remove(&key(&*object));
+                let key = key(&*object);
+                objects.readable.remove(&key);
+                objects.unreadable.remove(&key);
             }
             Change::Reset(listed) => {
                 let mut before = std::mem::take(&mut *objects);
                 for object in listed {
                     // A list after a gap must not make an old generation look new.
-                    if let Some(entry) = before.remove(&key(&object)) {
-                        objects.insert(key(&object), entry);
+                    if let Some(entry) = before.readable.remove(&key(&object)) {
+                        objects.readable.insert(key(&object), entry);
                     }
                     put_dynamic(&mut objects, object);
                 }
@@ -145,13 +194,17 @@ impl<K: Kept> Store<K> {
     }
 }
 
-fn put_dynamic<K: Kept>(objects: &mut BTreeMap<Key, Entry<K>>, object: DynamicObject) {
+fn put_dynamic<K: Kept>(objects: &mut Objects<K>, object: DynamicObject) {
     let key = key(&object);
-    match object.try_parse::<K>() {
-        Ok(object) => insert(objects, key, object),
-        Err(error) => {
-            tracing::warn!(kind = %K::kind(&()), namespace = key.0, name = key.1, %error, "cannot be read");
-            objects.remove(&key);
+    match read::<K>(object) {
+        Ok(object) => {
+            objects.unreadable.remove(&key);
+            insert(&mut objects.readable, key, object);
+        }
+        Err(unread) => {
+            tracing::warn!(kind = %K::kind(&()), namespace = key.0, name = key.1, error = unread.why, "cannot be read");
+            objects.readable.remove(&key);
+            objects.unreadable.insert(key, unread);
         }
     }
 }

@@ -38,6 +38,8 @@ struct Rule {
     certain: Option<Policy>,
     /// The policy as written has problems, its conditions included.
     unusable: bool,
+    /// Nothing of it can be read, so it cannot be compared with anything.
+    unreadable: bool,
     /// When its spec changed last.
     changed_at: Timestamp,
 }
@@ -148,6 +150,23 @@ impl Rulebook {
         Self { rules }
     }
 
+    /// Adds policies of which nothing can be read: they are a doubt on everything in their reach.
+    #[must_use]
+    pub fn with_unreadable<'p>(
+        mut self,
+        unreadable: impl IntoIterator<Item = (&'p PolicyName, &'p str)>,
+    ) -> Self {
+        let rules = unreadable.into_iter().map(|(name, why)| Rule {
+            selecting: Policy::unreadable(name.clone(), why),
+            certain: None,
+            unusable: true,
+            unreadable: true,
+            changed_at: Timestamp::MIN,
+        });
+        self.rules.extend(rules);
+        self
+    }
+
     /// The policies whose selectors match only by targets that have a `when`, by name: what a later look compares with.
     pub fn conditional(&self, situation: &Situation<'_>) -> BTreeSet<String> {
         let selected = self.rules.iter().filter(|rule| {
@@ -224,6 +243,9 @@ impl Rulebook {
         };
         let policy = &rule.selecting;
         let name = &policy.name;
+        if rule.unreadable {
+            return Boundary::CannotTell(unusable(name));
+        }
         let same_object = policy.uid == known.uid;
         if same_object && policy.generation < known.generation {
             return Boundary::CannotTell(Doubt {
@@ -332,6 +354,7 @@ fn rule(
         selecting: compile(|_| true)?,
         certain: compile(unconditional),
         unusable: !whole.problems.is_empty(),
+        unreadable: false,
         changed_at: changed_at(metadata),
     })
 }

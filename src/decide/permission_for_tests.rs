@@ -93,9 +93,6 @@ pub fn proposal() -> Proposal {
             },
             deadline_seconds: 1800,
             denial_cooldown_seconds: 60,
-            require_reason: Vec::new(),
-            shaped_by: Vec::new(),
-            messages: Vec::new(),
         },
         base: Some(Base {
             resource_version: "100".into(),

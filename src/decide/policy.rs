@@ -25,7 +25,7 @@ mod target;
 
 use target::CompiledTarget;
 
-pub use check::{approver_words, row_is_open, subject_words};
+pub use check::{approver_words, row_holds, row_is_open, subject_words};
 
 /// Uses of a grant where a policy says nothing about validity.
 pub const DEFAULT_USES: i32 = 1;
@@ -147,6 +147,21 @@ impl Policy {
             &policy.spec.body,
             &policy.spec.namespace_may,
         )
+    }
+
+    /// A policy of which nothing can be read: it matches everything in its reach, and what it matches is unready.
+    pub fn unreadable(name: PolicyName, why: &str) -> Self {
+        Self {
+            name,
+            uid: String::new(),
+            generation: 0,
+            effect: Effect::Unknown,
+            terms: Terms::default(),
+            namespace_may_exempt: false,
+            problems: vec![Problem::new("spec", format!("cannot be read: {why}"))],
+            targets: vec![CompiledTarget::everything()],
+            agents: AgentPredicate::default(),
+        }
     }
 
     fn from_body(
@@ -272,6 +287,17 @@ impl Policy {
             (Some(specificity), _) => Match::Yes(specificity),
             (None, _) => Match::No,
         }
+    }
+
+    /// Whether the policy may ask for some attempt of this kind, whatever its namespace, name and content. `*` in the situation's group,
+    /// resource and subresource stands for any.
+    pub fn could_ask(&self, situation: &Situation<'_>) -> bool {
+        let asks = self.effect != Effect::Exempt || !self.problems.is_empty();
+        asks && self.agents.matches(situation)
+            && self
+                .targets
+                .iter()
+                .any(|target| target.could_select(situation))
     }
 
     /// Digest of what the policy resolves to for this operation and this closeness. Members that equal their default are left
@@ -427,6 +453,15 @@ impl PolicyName {
             },
             namespace: recorded.namespace.clone(),
             name: recorded.name.clone(),
+        }
+    }
+
+    /// A namespaced policy's name.
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: PolicyKind::ApprovalPolicy,
+            namespace: Some(namespace.into()),
+            name: name.into(),
         }
     }
 

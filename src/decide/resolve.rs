@@ -11,7 +11,7 @@
 //!
 //! *No match.* `ClusterApprovalPolicy/grantgate-default` decides. Its own selectors are never looked at.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::Serialize;
 
@@ -24,8 +24,8 @@ use super::{
     trace::{Step, Trace},
 };
 use crate::api::{
-    Operation, PolicyRef, approval_decision::Verdict, approval_policy::Effect,
-    approval_request::ResolvedBinding, reference::Validity,
+    Operation, PolicyRef, approval_policy::Effect, approval_request::ResolvedBinding,
+    reference::Validity,
 };
 
 /// Name of the cluster policy that decides where no other matches.
@@ -34,9 +34,9 @@ pub const DEFAULT_POLICY: &str = "grantgate-default";
 /// Every policy, compiled, by where it can match.
 #[derive(Debug, Default)]
 pub struct Policies {
-    default: Option<Policy>,
-    cluster: Vec<Policy>,
-    by_namespace: HashMap<String, Vec<Policy>>,
+    default: Option<Arc<Policy>>,
+    cluster: Vec<Arc<Policy>>,
+    by_namespace: HashMap<String, Vec<Arc<Policy>>>,
 }
 
 /// What the policies come to.
@@ -76,12 +76,6 @@ pub struct Rules {
     pub deadline_seconds: i32,
     /// Seconds of cool-down after a denial.
     pub denial_cooldown_seconds: i32,
-    /// Verdicts that need a reason.
-    pub require_reason: Vec<Verdict>,
-    /// The policies that decide who is asked.
-    pub shaped_by: Vec<PolicyName>,
-    /// Who is needed, one line for each row of approvers.
-    pub messages: Vec<String>,
 }
 
 /// Where a policy stands.
@@ -118,6 +112,11 @@ enum Word<'p> {
 impl Policies {
     /// Sorts compiled policies by where they can match.
     pub fn new(policies: impl IntoIterator<Item = Policy>) -> Self {
+        Self::shared(policies.into_iter().map(Arc::new))
+    }
+
+    /// The same of policies that were compiled before.
+    pub fn shared(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         let mut index = Self::default();
         for policy in policies {
             match &policy.name.namespace {
@@ -139,6 +138,7 @@ impl Policies {
             .iter()
             .chain(&self.cluster)
             .chain(self.by_namespace.values().flatten())
+            .map(AsRef::as_ref)
     }
 
     /// The policy of a name.
@@ -154,13 +154,15 @@ impl Policies {
         self.default
             .iter()
             .chain(bucket)
+            .map(AsRef::as_ref)
             .find(|policy| policy.name == *name)
     }
 
     /// Those that can match a target in this namespace.
     fn candidates(&self, namespace: Option<&str>) -> impl Iterator<Item = &Policy> {
         let bucket = namespace.and_then(|namespace| self.by_namespace.get(namespace));
-        self.cluster.iter().chain(bucket.into_iter().flatten())
+        let all = self.cluster.iter().chain(bucket.into_iter().flatten());
+        all.map(AsRef::as_ref)
     }
 }
 

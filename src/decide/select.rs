@@ -102,6 +102,17 @@ impl<'a> Situation<'a> {
             .filter(|namespace| !is_namespace(self.group, self.resource) && !namespace.is_empty())
     }
 
+    /// Whether some change of this kind destroys: a deletion, an eviction, and an update of an object's finalizers or owners.
+    pub fn could_destroy(&self) -> bool {
+        let whole = matches!(self.subresource, None | Some("" | "*"));
+        match self.operation {
+            Operation::Update => whole || self.subresource == Some("status"),
+            Operation::Create => matches!(self.subresource, Some("eviction" | "*")),
+            Operation::Delete | Operation::Unknown => true,
+            Operation::Connect => false,
+        }
+    }
+
     /// What conditions are evaluated over.
     pub fn facts(&self) -> Facts<'a> {
         Facts {
@@ -195,6 +206,29 @@ impl RulePredicate {
         } else {
             Specificity::All
         })
+    }
+
+    /// Whether the rule may name an action whose own words may be `*` for any.
+    pub fn could_name(&self, situation: &Situation<'_>) -> bool {
+        let could = |pattern: &str, word: &str| pattern == "*" || word == "*" || pattern == word;
+        let group = self
+            .groups
+            .iter()
+            .any(|group| could(group, situation.group));
+        let operation = self
+            .operations
+            .iter()
+            .any(|operation| operation.covers(situation.operation));
+        let resource = self.resources.iter().any(|pattern| {
+            let subresource = situation.subresource.unwrap_or_default();
+            let below = match pattern.subresource.as_deref() {
+                None => matches!(subresource, "" | "*"),
+                Some("*") => true,
+                Some(named) => subresource == "*" || subresource == named,
+            };
+            below && could(&pattern.resource, situation.resource)
+        });
+        group && operation && resource
     }
 
     /// Whether the rule names nothing but objects of core kind Namespace.

@@ -23,6 +23,8 @@ pub struct ResolvedServer {
     pub tools: BTreeMap<String, ServerTool>,
     /// Everything wrong with it, by field path.
     pub problems: Vec<Problem>,
+    /// It has more tools than can be shown.
+    pub too_many_tools: bool,
 }
 
 /// One tool with what applies to it.
@@ -77,13 +79,11 @@ pub fn resolve_server(spec: &ToolServerSpec) -> ResolvedServer {
     for (n, tool) in spec.tools.iter().enumerate() {
         server.lay_over(tool, &format!("spec.tools[{n}]"));
     }
-    if server.tools.len() > MAX_TOOLS {
+    server.too_many_tools = server.tools.len() > MAX_TOOLS;
+    if server.too_many_tools {
         server.problems.push(Problem::new(
             "spec.tools",
-            format!(
-                "TooManyTools: {} tools, at most {MAX_TOOLS}",
-                server.tools.len()
-            ),
+            format!("{} tools, at most {MAX_TOOLS}", server.tools.len()),
         ));
     }
     server

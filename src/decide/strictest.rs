@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 
 use super::{
-    policy::{PolicyName, Terms, approver_words, default_state, row_is_open},
+    policy::{PolicyName, Terms, default_state, row_holds, row_is_open},
     resolve::{Matched, Rules, asks},
     trace::{Step, Trace},
 };
 use crate::api::{
     Operation, PolicyRef,
     approval_decision::Verdict,
-    approval_policy::{Approvers, ChangeBinding, RequesterMay, Volatile},
+    approval_policy::{Approvers, ChangeBinding, RequesterMay, Required, Volatile},
     approval_request::ResolvedBinding,
     reference::Validity,
 };
@@ -67,12 +67,16 @@ pub fn rules(
         })
         .collect::<Vec<_>>();
 
+    let count = count.unwrap_or(1);
     let common = Common {
-        count: count.unwrap_or(1),
+        count,
+        row: asking
+            .iter()
+            .flat_map(|(_, terms)| &terms.approvers.required)
+            .find(|row| row.count >= count),
         forbidden,
         reasons: &reasons,
     };
-    let mut messages = Vec::new();
     let policies = matched
         .iter()
         .map(|one| {
@@ -80,14 +84,6 @@ pub fn rules(
                 .iter()
                 .any(|winner| winner.policy.name == one.policy.name);
             let approvers = needed.then(|| common.applied_to(&one.policy.terms.approvers));
-            for row in approvers.iter().flat_map(|approvers| &approvers.required) {
-                messages.push(format!(
-                    "{} of {} ({})",
-                    row.count,
-                    approver_words(&row.from),
-                    one.policy.name
-                ));
-            }
             PolicyRef {
                 kind: one.policy.name.kind.as_str().to_owned(),
                 namespace: one.policy.name.namespace.clone(),
@@ -117,12 +113,6 @@ pub fn rules(
             .and_then(|seconds| i32::try_from(seconds).ok())
             .unwrap_or(1),
         denial_cooldown_seconds: cooldown.unwrap_or(0),
-        require_reason: reasons,
-        shaped_by: winners
-            .iter()
-            .map(|winner| winner.policy.name.clone())
-            .collect(),
-        messages,
     }
 }
 
@@ -189,25 +179,30 @@ fn volatile(asking: &[(&PolicyName, &Terms)]) -> Vec<Volatile> {
 /// What every winner's approvers take over from the others.
 struct Common<'a> {
     count: i32,
+    /// A row that asks so many.
+    row: Option<&'a Required>,
     forbidden: bool,
     reasons: &'a [Verdict],
 }
 
 impl Common<'_> {
-    /// The largest row is raised to the highest count, if no row asks that many already: by preference one that can hold them.
+    /// If no row asks so many already, the largest one that can hold them is raised to the highest count. Where none can, as a row that
+    /// names one person, the row that asks so many is added: raised, nobody could ever approve, and nothing would say why.
     fn applied_to(&self, approvers: &Approvers) -> Approvers {
         let mut raised = approvers.clone();
         let largest = raised
             .required
             .iter()
             .enumerate()
+            .filter(|(_, row)| row_holds(&row.from, self.count))
             .max_by_key(|(n, row)| (row_is_open(&row.from), row.count, std::cmp::Reverse(*n)))
             .map(|(n, _)| n);
         let reached = raised.required.iter().any(|row| row.count >= self.count);
-        if let Some(row) = largest.and_then(|n| raised.required.get_mut(n))
-            && !reached
-        {
-            row.count = self.count;
+        if !reached {
+            match largest.and_then(|n| raised.required.get_mut(n)) {
+                Some(row) => row.count = self.count,
+                None => raised.required.extend(self.row.cloned()),
+            }
         }
         raised.requester = Some(if self.forbidden {
             RequesterMay::Forbidden

@@ -109,6 +109,12 @@ pub fn row_is_open(from: &[ApproverSubject]) -> bool {
     named_people(from).is_none()
 }
 
+/// Whether a row can hold so many people.
+pub fn row_holds(from: &[ApproverSubject], count: i32) -> bool {
+    let wanted = usize::try_from(count).unwrap_or_default();
+    named_people(from).is_none_or(|people| people >= wanted)
+}
+
 /// A row's sources in words.
 pub fn approver_words(from: &[ApproverSubject]) -> String {
     if from.is_empty() {

@@ -133,6 +133,15 @@ impl CompiledTarget {
         }
     }
 
+    /// Whether rules or scope may select an attempt of this kind: see [`super::Policy::could_ask`].
+    pub fn could_select(&self, situation: &Situation<'_>) -> bool {
+        match &self.selects {
+            Selects::Scope(Specificity::Destructive) => situation.could_destroy(),
+            Selects::Scope(_) => true,
+            Selects::Rules(rules) => rules.iter().any(|rule| rule.could_name(situation)),
+        }
+    }
+
     /// Whether the namespace's labels match; `None`: cannot be told.
     pub fn namespace_matches(&self, situation: &Situation<'_>) -> Option<bool> {
         let Some(selector) = &self.namespaces else {

@@ -9,7 +9,7 @@
 use proptest::prelude::*;
 
 use super::{
-    tests::{ALL, DESTRUCTIVE, NAMED, resolved},
+    tests::{ALL, DESTRUCTIVE, NAMED, asked, resolved},
     *,
 };
 use crate::{
@@ -138,7 +138,7 @@ proptest! {
             (Outcome::Approval(before), Outcome::Approval(after)) => {
                 prop_assert!(after.policies.iter().any(|policy| policy.approvers.is_some()));
                 // Over the default policy, the policy that matches decides instead.
-                if before.shaped_by.iter().all(|name| name.name != DEFAULT_POLICY) {
+                if asked(before).iter().all(|name| *name != DEFAULT_POLICY) {
                     prop_assert!(uses(after) <= uses(before));
                     prop_assert!(after.validity.duration_seconds <= before.validity.duration_seconds);
                     prop_assert!(people(after) >= people(before));
