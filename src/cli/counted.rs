@@ -103,6 +103,9 @@ pub fn outcome(
         .iter()
         .find(|vote| Some(vote.decision.uid.as_str()) == uid)
     {
+        if vote.counted && verdict == Verdict::Approve && is_being_minted(seen) {
+            return None;
+        }
         return Some(if vote.counted {
             Ok(said(seen, &tally(seen, verdict), decision))
         } else {
@@ -137,6 +140,14 @@ pub fn outcome(
         Some(Finish::Expired) => Some(Err(Failure::Ended { what: named, next })),
         _ => None,
     }
+}
+
+/// Whether the grant is named and not made yet: the agent's call would still be refused, so nobody is told yet that it may come.
+fn is_being_minted(seen: &Seen) -> bool {
+    let status = seen.request.status.as_ref();
+    status
+        .and_then(|status| status.grant.as_ref())
+        .is_some_and(|grant| grant.uid.is_none())
 }
 
 fn not_counted(seen: &Seen, vote: &Vote) -> Failure {
