@@ -230,6 +230,33 @@ fn with_object(agent: &Agent, object: &str) -> String {
     with(agent, "/request/object", json!("HERE")).replacen("\"HERE\"", object, 1)
 }
 
+/// One of our own kinds is read whole by the guard, and no stack is deep enough for this one.
+#[tokio::test]
+async fn an_object_of_ours_nested_a_hundred_thousand_levels_deep_ends_no_replica() {
+    let stack = installed().await;
+    let agent = stack.agent("deep").await;
+    let port = Port::of(stack, 0).await;
+    let mut review = good(&agent);
+    let mount = json!({"group": "grantgate.dev", "version": "v1alpha1", "resource": "toolmounts"});
+    review["request"]["resource"] = mount.clone();
+    review["request"]["requestResource"] = mount;
+    review["request"]["operation"] = json!("CREATE");
+    review["request"]["oldObject"] = Value::Null;
+    review["request"]["object"] = json!("HERE");
+    let body = review.to_string().replacen("\"HERE\"", &nested(100_000), 1);
+    for path in DECIDING.into_iter().chain(["/stamp"]) {
+        let answer = port.post(path, body.clone()).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert!(!allowed(&answer), "{path}");
+        assert!(
+            answer.text().contains("TooDeep"),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    port.assert_well(&agent).await;
+}
+
 #[tokio::test]
 async fn a_review_with_a_uid_that_cannot_be_decided_is_answered_no_in_words() {
     let stack = installed().await;
